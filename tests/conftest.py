@@ -1,0 +1,34 @@
+"""Fixtures that every folder of tests may use: empty databases, and the browser's launch arguments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from local import chromium
+from local.postgres import Postgres
+from tests.servers import POSTGRES_URL, VECTOR_TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def pg_server() -> Postgres:
+    """The run's PostgreSQL, as its superuser."""
+    return Postgres.from_url(os.environ[POSTGRES_URL])
+
+
+@pytest.fixture
+def pg_url(pg_server: Postgres) -> Iterator[str]:
+    """The address of a fresh, empty database with the vector extension; dropped afterwards, whoever is still connected."""
+    name = f"t_{uuid4().hex[:16]}"
+    yield pg_server.create_database(name, template=VECTOR_TEMPLATE)
+    pg_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    """Playwright drives the machine's Chromium; it never downloads one."""
+    return browser_type_launch_args | {"executable_path": chromium.find(), "args": chromium.launch_arguments()}
