@@ -1,0 +1,12 @@
+"""The Celery application: `celery -A console worker`, `celery -A console beat`. Tasks live in tasks.py, settings in settings.py."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+app = Celery("console")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,239 @@
+"""Every setting of the console. The only module that reads the environment; what values mean stands in the README."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+from console.env import Environment, with_demo_settings
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = Environment(with_demo_settings(os.environ, BASE_DIR / ".data"))
+
+# --- What kind of process this is -------------------------------------------------------------------------------------
+
+DEBUG = env.boolean("DEBUG", False)
+# The demo and the tests: everything as in production, but over plain http and without a collectstatic.
+DEMO = env.boolean("DEMO", False)
+PRODUCTION = not (DEBUG or DEMO)
+
+_DEVELOPMENT_SECRET = "only-for-development-never-outside-of-a-laptop"
+_DEVELOPMENT_KEY = "b25seS1mb3ItZGV2ZWxvcG1lbnQtbm8tc2VjcmV0ISE="
+
+SECRET_KEY = env.text("SECRET_KEY", _DEVELOPMENT_SECRET)
+ALLOWED_HOSTS = env.hosts("ALLOWED_HOSTS") or (["localhost", "127.0.0.1", "[::1]"] if DEBUG else [])
+CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
+BASE_URL = env.base_url("BASE_URL", "http://localhost:8000")  # as people reach it; stands in mails and webhooks
+# Newest first. To rotate: put a new key in front, re-encrypt or wait, take the old one out.
+SECRETS_KEYS = env.keys("SECRETS_KEY") or ((_DEVELOPMENT_KEY,) if DEBUG else ())
+AUDIT_SIGNING_KEYS = env.keys("AUDIT_SIGNING_KEY") or ((_DEVELOPMENT_KEY,) if DEBUG else ())
+
+if not DEBUG:
+    if len(SECRET_KEY) < 32 or SECRET_KEY == _DEVELOPMENT_SECRET:
+        raise ImproperlyConfigured("SECRET_KEY is missing, shorter than 32 characters or the one of development; set a random one")
+    if not ALLOWED_HOSTS:
+        raise ImproperlyConfigured("ALLOWED_HOSTS is empty; set the host names under which people reach the console")
+    if not SECRETS_KEYS:
+        raise ImproperlyConfigured("SECRETS_KEY is not set; it encrypts resolvers' secrets: 32 bytes, `openssl rand -base64 32`")
+    if not AUDIT_SIGNING_KEYS:
+        raise ImproperlyConfigured("AUDIT_SIGNING_KEY is not set; it signs the history: 32 bytes, `openssl rand -base64 32`")
+
+# --- Databases, stores, broker, mail ----------------------------------------------------------------------------------
+
+_database = env.database("DATABASE_URL")
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        **_database,
+        "ENGINE": "django.db.backends.postgresql",
+        "OPTIONS": {**_database["OPTIONS"], "pool": {"min_size": 1, "max_size": 8, "timeout": 10}},
+        "CONN_MAX_AGE": 0,  # connections live in the pool, not in threads
+        "CONN_HEALTH_CHECKS": True,
+    }
+}
+ACTION_STORES: dict[str, str] = env.stores("ACTION_STORES")  # name -> address, in the order of the setting
+CELERY_BROKER_URL = env.broker("CELERY_BROKER_URL")
+globals().update(env.email("EMAIL_URL"))
+DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "settle@localhost")
+
+# --- Django -----------------------------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "axes",
+    "template_partials",
+    "django_htmx",
+    "console",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+WSGI_APPLICATION = "console.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440  # 2.5 MB: whole arguments may be edited, nothing larger is meant
+
+STATIC_URL = "static/"
+# Only production collects; elsewhere whitenoise serves what the finders find.
+STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else None
+WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_AUTOREFRESH = DEBUG
+_STATIC_STORAGE = "whitenoise.storage.CompressedManifestStaticFilesStorage"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": _STATIC_STORAGE if PRODUCTION else "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+
+# --- Accounts and sessions --------------------------------------------------------------------------------------------
+
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "queue"
+LOGOUT_REDIRECT_URL = "login"
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+# One person mistyping from an office does not lock out the office, nor a stranger elsewhere that person.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_HTTP_RESPONSE_CODE = 429
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+
+SESSION_COOKIE_AGE = int(timedelta(hours=12).total_seconds())  # at most, however busy
+SESSION_IDLE_TIMEOUT = env.minutes("SESSION_IDLE_MINUTES", 30, highest=720)  # background refreshes do not extend it
+# __Host- and Secure need https, which neither a laptop nor the demo has.
+_PREFIX = "__Host-" if PRODUCTION else ""
+SESSION_COOKIE_NAME = f"{_PREFIX}sessionid"
+CSRF_COOKIE_NAME = f"{_PREFIX}csrftoken"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie of its own
+
+# --- Headers ----------------------------------------------------------------------------------------------------------
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds()) if PRODUCTION else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = False  # the neighbours' domains are not ours to decide about
+# No redirect to https here: that is the proxy's, and probes come over plain http.
+
+# --- Celery: tasks may be delivered twice, and the broker never carries truth -----------------------------------------
+
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SOFT_TIME_LIMIT = 90
+CELERY_TASK_TIME_LIMIT = 120  # below the visibility time-out, else a slow task runs twice at once
+CELERY_TIMEZONE = "UTC"
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_TIMEOUT = 3
+# A request that cannot reach the broker goes on: the sweep finds what waits.
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2}
+if CELERY_BROKER_URL.startswith(("redis", "sentinel")):
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "visibility_timeout": 180,
+        # Without these two a killed worker's message comes back only every 100 s.
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_connect_timeout": 3,
+    }
+elif CELERY_BROKER_URL.startswith("amqp"):
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
+
+# --- Logging: one line each, never the arguments of an action ---------------------------------------------------------
+
+_SHARED_PROCESSORS: list[Any] = [
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+    structlog.processors.format_exc_info,
+]
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.dev.ConsoleRenderer(colors=False) if DEBUG else structlog.processors.JSONRenderer(),
+            ],
+            "foreign_pre_chain": _SHARED_PROCESSORS,
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {"django": {"handlers": [], "level": "INFO", "propagate": True}},
+}
+structlog.configure(
+    processors=[
+        structlog.stdlib.filter_by_level,
+        *_SHARED_PROCESSORS[:-1],
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)

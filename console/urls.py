@@ -1,0 +1,7 @@
+"""Which address shows what."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []
