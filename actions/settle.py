@@ -1,0 +1,94 @@
+"""The one path by which anybody's decision reaches a store: operators, resolvers, the API, bulk and tasks all come through `settle`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+
+from actions.digests import decision_digest
+from actions.errors import InvalidDecision
+from actions.records import Action, ActionEnd, ActionRef, ActionStatus, NewEntry, Settled
+from actions.redaction import redact_text
+from actions.rules import check_end, check_end_for
+from actions.store.base import ActionStore
+from actions.store.codec import result_ref
+from actions.turns import SettlementTurn, settlement_turn, store_value
+
+DECISION_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
+
+
+def make_end(status: ActionStatus, reason: str, *, actor: str, result: str = "", error: str = "") -> ActionEnd:
+    """An end in the contract's words: resolution `<actor>: <reason>` on one line; a failed call's error defaults to the reason.
+
+    Raises:
+        InvalidDecision: the end breaks a rule. Nothing was read or written.
+    """
+    reason = reason.strip()
+    end = ActionEnd(
+        status=status,
+        reason=reason,
+        resolution=f"{actor}: {' '.join(reason.split())}",
+        result=result,
+        error=error.strip() or (reason if status is ActionStatus.FAILED else ""),
+    )
+    check_end(end)
+    return end
+
+
+def preview_turn(action: Action, end: ActionEnd) -> SettlementTurn:
+    """The turn that the agent will read, exactly as `settle` would write it now. Pure.
+
+    Raises:
+        InvalidDecision: the end does not fit the action's class.
+    """
+    check_end_for(action, end)
+    return settlement_turn(end, store_value(end.result, result_ref(action.seq)).text)
+
+
+def settle(
+    store: ActionStore,
+    ref: ActionRef,
+    end: ActionEnd,
+    *,
+    actor: str,
+    decision_id: str,
+    seen: str | None = None,
+    claim: str | None = None,
+    evidence_id: str = "",
+    detail: Mapping[str, object] | None = None,
+) -> Settled:
+    """Close an open action, tell its agent, and record who decided: one transaction under the agent's lease, all or nothing.
+
+    The holder string is made here and used once. The same decision id again answers what it wrote before. Errors and the state of the
+    world when each is raised: `ActionStore.settle`.
+
+    Raises:
+        InvalidDecision: the end or the decision id breaks a rule. Nothing was read or written.
+    """
+    check_end(end)
+    check_decision_id(decision_id)
+    entry = NewEntry(
+        kind="settled",
+        actor=actor,
+        agent=ref.agent,
+        seq=ref.seq,
+        decision_id=decision_id,
+        outcome=end.status.value,
+        reason=redact_text(end.reason),
+        evidence_id=evidence_id,
+        content_digest=decision_digest(ref, end),
+        detail=detail or {},
+    )
+    return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim)
+
+
+def check_decision_id(decision_id: str) -> None:
+    """Raises InvalidDecision where the id is not 8 to 64 letters, digits or hyphens. Nothing was read or written."""
+    if not DECISION_ID.fullmatch(decision_id):
+        raise InvalidDecision("a decision id is 8 to 64 letters, digits or hyphens, made anew for each decision")
+
+
+def one_time_holder(actor: str) -> str:
+    """A holder string that nobody had before and nobody will have again: equal holders are not fenced from each other."""
+    return f"console:{re.sub(r'[^A-Za-z0-9._-]+', '-', actor)[:40]}:{secrets.token_hex(8)}"

@@ -1,0 +1,177 @@
+"""The contract of a store, in words and signatures; nothing else. Every method is required, every adapter passes tests/store/.
+
+Reads never lock a lease row (a lock would stall the agent's writes and renewals). All "now" is the store's own clock. Every read raises
+StoreUnavailable when the store does not answer and StoreUnusable when what it answers is not Recall's schema. A store whose tables Recall
+has not created yet is empty, not broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
+from typing import Protocol
+
+from actions.records import (
+    ActionEnd,
+    ActionRef,
+    ActionsRead,
+    ActionStatus,
+    ChainHead,
+    Entry,
+    Lease,
+    Link,
+    NewEntry,
+    Output,
+    Pointer,
+    Reading,
+    Settled,
+    StoreCheck,
+    Turn,
+    Unreadable,
+    Watch,
+    WorkingState,
+)
+
+SETTLE_TTL = timedelta(seconds=60)
+"""How long the lease taken by a settle would live if the transaction could outlive its connection; it cannot."""
+
+
+class ActionStore(Protocol):
+    """Recall's records of one collection, over all its agents, plus our audit entries beside them."""
+
+    name: str  # as configured; part of every ActionRef
+    leases_known: bool  # False: leases cannot be read here, so nobody can tell in flight from interrupted
+
+    # --- the store itself ---
+
+    def check(self) -> StoreCheck:
+        """What this store can be used for now. Never raises StoreError: what is wrong stands in the answer."""
+        ...
+
+    def prepare(self, *, index: bool = False) -> tuple[str, ...]:
+        """Create or upgrade what is ours (the audit schema; with `index` the partial index of recall-records 10.1). Idempotent.
+
+        Never creates or changes a table of Recall's. Answers one line for each thing done or found in place.
+
+        Raises:
+            StoreReadOnly: this connection lacks a right; `.problem` names it. What was created before stays and does no harm.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back connections. The store may be used again afterwards; it opens new ones."""
+        ...
+
+    def read_watch(self) -> Watch:
+        """The few numbers that move when a screen of this store may have changed; one round trip."""
+        ...
+
+    # --- reads over all agents ---
+
+    def read_actions(self, statuses: Collection[ActionStatus], *, limit: int, agent: str | None = None) -> ActionsRead:
+        """Actions with one of these statuses, each with its agent's lease, in one statement; ordered by record id, at most `limit`.
+
+        Selected by the metadata's status and decoded one by one: a record that cannot be decoded is listed as Unreadable.
+        Arguments and results that overflowed are as stored (shortened); `read_outputs` has them whole.
+        """
+        ...
+
+    def read_outputs(self, wanted: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Output | Unreadable]:
+        """Outputs by (agent, ref), whole, in one round trip (none for an empty collection). Missing ones are left out."""
+        ...
+
+    def get_action(self, agent: str, seq: int) -> Reading:
+        """One action with its lease; Unreadable inside the reading where it cannot be decoded.
+
+        Raises:
+            ActionNotFound: the store answered and has no such record.
+        """
+        ...
+
+    # --- one agent ---
+
+    def find_lease(self, agent: str) -> Lease | None:
+        """The agent's lease row; None where it was never leased. Takes no lock."""
+        ...
+
+    def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
+        """The newest turns, newest first, at most `limit`; with `before` those with a smaller number."""
+        ...
+
+    def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
+        """The newest actions of one agent of any status, newest number first, at most `limit`; with `before` those with a smaller number."""
+        ...
+
+    def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
+        """The newest working state (the head); None where the agent has none."""
+        ...
+
+    def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
+        """Pointers that were not removed, by name."""
+        ...
+
+    # --- the one write for operators ---
+
+    def settle(
+        self,
+        ref: ActionRef,
+        end: ActionEnd,
+        *,
+        entry: NewEntry,
+        holder: str,
+        seen: str | None = None,
+        claim: str | None = None,
+    ) -> Settled:
+        """Take the lease, close an open action, append its turn and audit entry, release: one transaction, all or nothing.
+
+        The lease is taken only where nobody holds it; `holder` is used once and by nobody else (two processes with one holder string
+        are not fenced from each other, recall-records 1.5). Times come from the store's clock. `seen` is the digest of what was shown;
+        `claim` the digest without the status, for a decision that was kept. The same `entry.decision_id` again answers what it wrote
+        before, without writing. The stored entry gets `before`, `after`, turn number and lease from inside the transaction.
+
+        Raises:
+            ActionNotFound, RecordUnreadable: nothing was written.
+            LeaseLive: a process holds the agent. Nothing was written; `.lease` says who and until when.
+            ActionNotOpen: somebody closed it first. Nothing was written; `.action` is what stands there, `.entry` our entry if we have one.
+            ActionChanged: it is not what was shown. Nothing was written; `.action` is what it is now.
+            InvalidDecision: the end does not fit the action's class. Nothing was written.
+            DecisionIdReused: the id stands for another decision. Nothing was written now.
+            StoreReadOnly: not prepared, rights missing, a standby. Nothing was written.
+            WriteConflict: the records moved although we held the lease. Nothing was written.
+            StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
+        """
+        ...
+
+    # --- audit entries ---
+
+    def append_entry(self, entry: NewEntry) -> Entry:
+        """Append one entry that stands alone (proposed, waiting, withdrawn, refused, observed), in a transaction of its own.
+
+        Raises:
+            StoreReadOnly: not prepared or no right to insert. Nothing was written.
+            StoreUnavailable: as in `settle`; entries of this kind carry no once-only promise.
+        """
+        ...
+
+    def find_settled_entry(self, decision_id: str) -> Entry | None:
+        """The entry that a settle with this decision id wrote; None where it wrote nothing (or the store is not prepared)."""
+        ...
+
+    def list_entries(
+        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+    ) -> tuple[Entry, ...]:
+        """The newest entries, newest first, at most `limit`; with `before` those with a smaller number. Empty where not prepared.
+
+        A row that was tampered with is shown as kind `unreadable`; `iterate_links` with audit.verify_chain says what is wrong with it.
+        """
+        ...
+
+    def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
+        """All rows with a greater number exactly as they stand, oldest first, streamed in batches: flat memory however long the chain."""
+        ...
+
+    def read_head(self) -> ChainHead:
+        """The chain's newest number and hash as kept beside the entries; number 0 where it is empty or not prepared."""
+        ...
+
+

@@ -1,0 +1,334 @@
+"""Recall's stored metadata and bodies <-> records: the only place where stored names and types appear.
+
+Decoding is as strict as Recall's own (a number that is `1.0`, a time without a zone: refused), and stricter where metadata and body
+disagree: such a record is unreadable, because nobody knows which of the two is true.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from actions.errors import RecordUnreadable
+from actions.records import (
+    Action,
+    ActionClass,
+    ActionEnd,
+    ActionStatus,
+    Output,
+    Pointer,
+    Turn,
+    Unreadable,
+    WorkingState,
+)
+from actions.times import YEAR_ONE, Instant, format_rfc3339, parse_rfc3339
+
+Metadata = dict[str, Any]
+_Member = TypeVar("_Member", bound=StrEnum)
+
+PAGE_SIZE = 64
+HEAD = "ws:head"
+_RECORD_ID = re.compile(r"([^:]*):([a-z]+):(.*)", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def action_id(agent: str, seq: int) -> str:
+    return f"{agent}:act:{seq}"
+
+
+def turn_id(agent: str, seq: int) -> str:
+    return f"{agent}:turn:{seq}"
+
+
+def output_id(agent: str, ref: str) -> str:
+    return f"{agent}:out:{ref}"
+
+
+def head_id(agent: str) -> str:
+    return f"{agent}:{HEAD}"
+
+
+def args_ref(seq: int) -> str:
+    return f"act-{seq}-args"
+
+
+def result_ref(seq: int) -> str:
+    return f"act-{seq}-result"
+
+
+def page_of(seq: int) -> str:
+    """The page key, which Recall keeps as a string; without it a record is invisible to paging."""
+    return str((seq - 1) // PAGE_SIZE)
+
+
+def unreadable(record_id: str, problem: str) -> Unreadable:
+    """What is known of a record that cannot be decoded: the agent and number that its id claims."""
+    match = _RECORD_ID.fullmatch(record_id)
+    agent, kind, tail = match.groups() if match else (record_id.split(":", 1)[0], "", "")
+    seq = int(tail) if kind in ("act", "turn") and tail.isascii() and tail.isdigit() and len(tail) < 19 else None
+    return Unreadable(record_id=record_id, agent=agent, seq=seq, problem=problem)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def decode_action(record_id: str, metadata: object) -> Action:
+    """One action record.
+
+    Raises:
+        RecordUnreadable: the id, the metadata and the body do not tell one story, or a value has the wrong type.
+    """
+    meta, body = _open(record_id, metadata, "action")
+    fields = _Fields(record_id, body)
+    seq = fields.integer("seq")
+    agent = fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0])
+    if record_id != action_id(agent, seq):
+        raise RecordUnreadable(record_id, f"its body says number {seq}")
+    if meta.get("act") != str(seq):
+        raise RecordUnreadable(record_id, f"metadata says act {meta.get('act')!r}, the body {seq}")
+    status = fields.member("status", ActionStatus)
+    fields.agree("status", meta.get("status"), status.value)
+    if "class" in meta:
+        fields.agree("class", meta["class"], body.get("class"))
+    ended = fields.instant("ended_at", default=None)
+    return Action(
+        agent=agent,
+        seq=seq,
+        tool=fields.text("tool"),
+        action_class=fields.member("class", ActionClass),
+        key=fields.text("key"),
+        args=fields.text("args"),
+        args_ref=fields.text("args_ref"),
+        status=status,
+        result=fields.text("result"),
+        result_ref=fields.text("result_ref"),
+        error=fields.text("error"),
+        resolution=fields.text("resolution"),
+        epoch=fields.integer("epoch"),
+        written_epoch=_metadata_number(record_id, meta, "epoch"),
+        started_at=fields.instant("started_at", default=YEAR_ONE) or YEAR_ONE,
+        ended_at=ended,
+    )
+
+
+def decode_turn(record_id: str, metadata: object) -> Turn:
+    """One turn record. Raises RecordUnreadable as `decode_action` does."""
+    meta, body = _open(record_id, metadata, "turn")
+    fields = _Fields(record_id, body)
+    seq = fields.integer("seq")
+    agent = fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0])
+    if record_id != turn_id(agent, seq):
+        raise RecordUnreadable(record_id, f"its body says number {seq}")
+    return Turn(
+        agent=agent,
+        seq=seq,
+        role=fields.text("role"),
+        content=fields.text("content"),
+        name=fields.text("name"),
+        brief=fields.text("brief"),
+        output_ref=fields.text("output_ref"),
+        message_id=fields.text("message_id"),
+        at=fields.instant("at", default=YEAR_ONE) or YEAR_ONE,
+    )
+
+
+def decode_output(record_id: str, metadata: object) -> Output:
+    """One output record, whole. Raises RecordUnreadable as `decode_action` does."""
+    meta, body = _open(record_id, metadata, "output")
+    fields = _Fields(record_id, body)
+    ref = fields.text("ref")
+    agent = fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0])
+    if record_id != output_id(agent, ref):
+        raise RecordUnreadable(record_id, f"its body says ref {ref!r}")
+    return Output(
+        agent=agent,
+        ref=ref,
+        content=fields.text("content"),
+        tool=fields.text("tool"),
+        summary=fields.text("summary"),
+        tokens=_metadata_number(record_id, meta, "tokens"),
+        at=fields.instant("at", default=YEAR_ONE) or YEAR_ONE,
+    )
+
+
+def decode_working_state(record_id: str, metadata: object) -> WorkingState:
+    """One working state, head or version. Raises RecordUnreadable as `decode_action` does."""
+    record = "working_state_head" if record_id.endswith(f":{HEAD}") else "working_state"
+    meta, body = _open(record_id, metadata, record)
+    fields = _Fields(record_id, body)
+    return WorkingState(
+        agent=fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0]),
+        version=fields.integer("version"),
+        goal=fields.text("goal"),
+        plan=fields.texts("plan"),
+        progress=fields.text("progress"),
+        focus=fields.text("focus"),
+        decisions=fields.texts("decisions"),
+        open_questions=fields.texts("open_questions"),
+        notes=fields.text("notes"),
+        step=fields.integer("step"),
+        last_milestone=fields.text("last_milestone"),
+        turn_seq=fields.integer("turn_seq"),
+        action_seq=fields.integer("action_seq"),
+        updated_at=fields.instant("updated_at", default=YEAR_ONE) or YEAR_ONE,
+    )
+
+
+def decode_pointer(record_id: str, metadata: object) -> Pointer | None:
+    """One pointer; None where it was removed. Raises RecordUnreadable as `decode_action` does."""
+    meta, body = _open(record_id, metadata, "pointer")
+    if meta.get("removed") is True:
+        return None
+    fields = _Fields(record_id, body)
+    pairs = body.get("fields") or {}
+    if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
+        raise RecordUnreadable(record_id, "fields is not an object of texts")
+    return Pointer(
+        agent=fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0]),
+        name=fields.text("name"),
+        type=fields.text("type"),
+        fields=pairs,
+        note=fields.text("note"),
+        at=fields.instant("at", default=YEAR_ONE) or YEAR_ONE,
+    )
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode_end(metadata: Mapping[str, Any], end: ActionEnd, *, epoch: int, result: str, ref: str, at: Instant) -> Metadata:
+    """The action's metadata after its end: result, error and result_ref are replaced, everything else stays (recall-records 4).
+
+    `epoch` is the lease's under which it is written; the body's epoch and keys that we do not know are kept.
+    """
+    body = json.loads(metadata["body"])
+    for name in ("result", "error", "result_ref"):
+        body.pop(name, None)
+    body["status"] = end.status.value
+    body.update({k: v for k, v in (("result", result), ("error", end.error), ("result_ref", ref)) if v})
+    if end.resolution:
+        body["resolution"] = end.resolution
+    body["ended_at"] = format_rfc3339(at)
+    return {**metadata, "status": end.status.value, "epoch": epoch, "body": _dump(body)}
+
+
+def encode_turn(turn: Turn, *, epoch: int) -> Metadata:
+    """A turn's metadata, with the page key that Recall needs to find it."""
+    body = {
+        "seq": turn.seq,
+        "role": turn.role,
+        "name": turn.name,
+        "content": turn.content,
+        "output_ref": turn.output_ref,
+        "message_id": turn.message_id,
+        "brief": turn.brief,
+        "at": format_rfc3339(turn.at),
+    }
+    kept = {key: value for key, value in body.items() if value or key in ("content", "at")}
+    return {**_common(turn.agent, "turn", epoch), "seq": turn.seq, "page": page_of(turn.seq), "body": _dump(kept)}
+
+
+def encode_output(output: Output, *, epoch: int) -> Metadata:
+    """An output's metadata; the summary defaults to the content's first 200 bytes, as Recall's does."""
+    summary = output.summary or output.content.encode()[:200].decode("utf-8", "ignore") + "..."
+    body = {"ref": output.ref, "tool": output.tool, "summary": summary, "content": output.content, "at": format_rfc3339(output.at)}
+    kept = {key: value for key, value in body.items() if value or key in ("content", "at")}
+    tokens = output.tokens or (len(output.content.encode()) + 3) // 4
+    return {**_common(output.agent, "output", epoch), "ref": output.ref, "tokens": tokens, "body": _dump(kept)}
+
+
+def _common(agent: str, record: str, epoch: int) -> Metadata:
+    return {"recall_agent": agent, "record": record, "epoch": epoch}
+
+
+def _dump(body: Mapping[str, Any]) -> str:
+    """Compact JSON, readable as it stands; all-ASCII only where half a surrogate pair would not survive as UTF-8."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(body, separators=(",", ":")) if _SURROGATE.search(text) else text
+
+
+# --- strictness ------------------------------------------------------------------------------------------------------
+
+
+def _open(record_id: str, metadata: object, record: str) -> tuple[Metadata, dict[str, Any]]:
+    if not isinstance(metadata, dict):
+        raise RecordUnreadable(record_id, "its metadata is not an object")
+    if metadata.get("record") != record:
+        raise RecordUnreadable(record_id, f"it is a {str(metadata.get('record'))[:40]!r}, not a {record!r}")
+    text = metadata.get("body")
+    if not isinstance(text, str):
+        raise RecordUnreadable(record_id, "its body is not a text")
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise RecordUnreadable(record_id, f"its body is not JSON: {str(exc)[:120]}") from exc
+    if not isinstance(body, dict):
+        raise RecordUnreadable(record_id, "its body is not a JSON object")
+    return metadata, body
+
+
+def _metadata_number(record_id: str, meta: Metadata, name: str) -> int:
+    """A number in metadata: an integer, or the same as a double (MongoDB keeps doubles). Missing reads as 0."""
+    value = meta.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 2**63 or int(value) != value:
+        raise RecordUnreadable(record_id, f"metadata {name} is {str(value)[:40]!r}, not a whole number")
+    return int(value)
+
+
+class _Fields:
+    """Typed reads of one body. Missing and null read as empty, as in Recall; any other type is refused."""
+
+    def __init__(self, record_id: str, body: Mapping[str, Any]) -> None:
+        self._id = record_id
+        self._body = body
+
+    def text(self, name: str) -> str:
+        value = self._body.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise RecordUnreadable(self._id, f"{name} is {type(value).__name__}, not a text")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self._body.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise RecordUnreadable(self._id, f"{name} is not a list of texts")
+        return tuple(value)
+
+    def integer(self, name: str) -> int:
+        value = self._body.get(name)
+        if value is None:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+            raise RecordUnreadable(self._id, f"{name} is {str(value)[:40]!r}, not an integer")
+        return value
+
+    def instant(self, name: str, *, default: Instant | None) -> Instant | None:
+        value = self._body.get(name)
+        if value is None:
+            return default
+        try:
+            return parse_rfc3339(value)
+        except (TypeError, ValueError) as exc:
+            raise RecordUnreadable(self._id, f"{name}: {exc}") from exc
+
+    def member(self, name: str, kind: type[_Member]) -> _Member:
+        value = self._body.get(name)
+        try:
+            return kind(value)
+        except ValueError as exc:
+            raise RecordUnreadable(self._id, f"{name} is {str(value)[:40]!r}, which is none that we know") from exc
+
+    def agree(self, name: str, metadata_value: object, other: object) -> Any:
+        if metadata_value != other:
+            raise RecordUnreadable(self._id, f"metadata says {name} {str(metadata_value)[:60]!r}, not {str(other)[:60]!r}")
+        return metadata_value
