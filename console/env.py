@@ -83,7 +83,7 @@ class Environment:
         value = self._values.get(name)
         if not value:
             return default
-        if not re.fullmatch(r"\d{1,12}", value) or not lowest <= int(value) <= highest:
+        if not re.fullmatch(r"[0-9]{1,12}", value) or not lowest <= int(value) <= highest:
             raise ImproperlyConfigured(f"{name} is {value!r}; allowed: whole numbers from {lowest} to {highest}")
         return int(value)
 
