@@ -33,6 +33,7 @@ from local.processes import ServerError
 SUPERUSER = "settle"
 _NOBODY = "nobody"
 _PORT_ATTEMPTS = 5
+PATIENCE_WITH_PREVIOUS_SERVER = timedelta(seconds=15)
 # What a test server may lose in a power cut is nothing anybody wants back.
 _NOT_DURABLE = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
 _COMMON = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300", "shared_buffers=128MB"]
@@ -153,7 +154,7 @@ def start(data_dir: Path | None = None) -> RunningPostgres:
 
 def remove_data(data_dir: Path) -> None:
     """Forget a stopped server's data, wherever they lie. Harmless when there are none."""
-    shutil.rmtree(place_of_data(data_dir), ignore_errors=True)
+    shutil.rmtree(place_of_data(data_dir).parent, ignore_errors=True)
     shutil.rmtree(data_dir, ignore_errors=True)
 
 
@@ -216,7 +217,7 @@ def place_of_data(data_dir: Path) -> Path:
     if not _is_root() or _nobody_can(data_dir):
         return data_dir / "data"
     name = hashlib.sha256(str(data_dir.resolve()).encode()).hexdigest()[:16]
-    return Path("/var/lib/settle") / name
+    return Path("/var/lib/settle") / name / "data"
 
 
 def _made_home(folder: Path) -> Path:
@@ -323,7 +324,7 @@ def _wait_for_previous_server(data: Path) -> None:
         return not _is_postgres(pid)
 
     try:
-        processes.wait_until(is_free, what=f"the server that already uses {data}", timeout=timedelta(seconds=15))
+        processes.wait_until(is_free, what=f"the server that already uses {data}", timeout=PATIENCE_WITH_PREVIOUS_SERVER)
     except ServerError as exc:
         raise ServerError(f"{data} is in use by a running server; stop that one first") from exc
 

@@ -40,7 +40,7 @@ class RunningValkey:
         return f"redis+socket://{self.socket_path}?virtual_host={database}"
 
     def version(self) -> str:
-        info = _ask(self.socket_path, b"INFO server\r\n").decode()
+        info = ask(self.socket_path, b"INFO server\r\n").decode()
         return next(line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("valkey_version:"))
 
     def stop(self) -> None:
@@ -99,11 +99,12 @@ def _short_temporary_parent() -> Path:
 
 def _pongs(socket_path: Path) -> bool:
     with contextlib.suppress(OSError):
-        return _ask(socket_path, b"PING\r\n").startswith(b"+PONG")
+        return ask(socket_path, b"PING\r\n").startswith(b"+PONG")
     return False
 
 
-def _ask(socket_path: Path, line: bytes) -> bytes:
+def ask(socket_path: Path, line: bytes) -> bytes:
+    """One command in the inline form, and the first piece of its answer."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
         connection.connect(str(socket_path))
