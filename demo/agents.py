@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from demo.scripts import SCRIPTS, Script
+from demo.scripts import SCRIPTS
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
-    from polign_recall import Client
     from recall_langgraph import RecallResume
 
 POLL_S = 0.2
@@ -160,7 +159,8 @@ def main(argv: list[str]) -> int:
         with opened(args) as resume:
             (carry_on if args.resume else work)(resume, args)
     except RecallError as exc:
-        print(f"{args.agent}: {exc}", file=sys.stderr)
+        said = "is at work, and so nobody else can resume it" if exc.code == "lease_held" else "cannot go on"
+        print(f"{args.agent} {said}: {exc}", file=sys.stderr)
         return 1
     return 0
 

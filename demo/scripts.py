@@ -115,7 +115,11 @@ REFUND = Script(
             open_questions=["Did the return arrive complete?"],
         ),
         lookup("A-0997", "I need the amount and the name on the order."),
-        working_state(progress="Return checked in complete", decisions=["Full refund: the return was complete"], open_questions=[]),
+        working_state(
+            progress="Return checked in complete",
+            decisions=["Full refund: the return was complete"],
+            open_questions=[],
+        ),
         payment(120.00, "Jonas Weber", "Refund A-0997", say="Paying 120.00 EUR back to Jonas Weber."),
         email(
             "jonas.weber@example.org",
@@ -209,7 +213,8 @@ WINBACK = Script(
         email(
             "lena.hoffmann@example.net",
             "The oak shelf is back",
-            "Dear Lena,\n\nyou asked us to write when the oak shelf is back in stock: it is, from today.\n\nKind regards\nCustomer care",
+            "Dear Lena,\n\nyou asked us to write when the oak shelf is back in stock: it is, from today.\n\n"
+            "Kind regards\nCustomer care",
             say="Lena Hoffmann is first on the list.",
         ),
         working_state(progress="First customer told"),

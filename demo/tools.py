@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 from langchain_core.tools import BaseTool, InjectedToolArg, tool
 
 from demo.world import INVOICES, MAIL, PAYMENTS, TICKETS, World

@@ -1,0 +1,102 @@
+"""The console's processes in the demo: its settings, its preparation, web server and worker, and what its API tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from demo.databases import Addresses
+from demo.home import Home, Refused, Secrets
+from demo.stage import ROOT, inherited
+from local.processes import ProcessGroup, ServerError
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """One console, running or about to. Its processes belong to `servers` and end with it."""
+
+    home: Home
+    servers: ProcessGroup
+    environment: Mapping[str, str]
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def prepare(self, addresses: Addresses, kept: Secrets) -> subprocess.Popen[bytes]:
+        """Begin to make tables, user, audit schema and token, with the owner's rights on the store."""
+        owner = {"ACTION_STORES": f"main={addresses.store_owner}", "DEMO_PASSWORD": kept.password}
+        return self._spawn("prepare", ["demo.prepare", str(self.home.token)], owner)
+
+    def start(self) -> None:
+        """Start the web server, and one worker with beat."""
+        self._spawn("web", ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"])
+        worker = ["celery", "--app", "console", "worker", "--beat", "--schedule", str(self.home.schedule)]
+        self._spawn("worker", [*worker, "--concurrency", "2", "--loglevel", "info"])
+
+    def _spawn(self, name: str, module: list[str], more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        env = {**inherited(), **self.environment, **(more or {})}
+        return self.servers.spawn(name, [sys.executable, "-m", *module], env=env, cwd=ROOT, log=self.log(name))
+
+    def log(self, name: str) -> Path:
+        return self.home.logs / f"{name}.log"
+
+    def require_alive(self) -> None:
+        """Notice what ended by itself; a preparation that went well may.
+
+        Raises:
+            ServerError: a process of the console has ended that should not.
+        """
+        for name, code in self.servers.ended().items():
+            if name != "prepare" or code != 0:
+                raise ServerError(f"the console's process {name!r} ended with exit code {code}; see {self.log(name)}")
+
+    def answers(self) -> bool:
+        try:
+            return _get(f"{self.url}/healthz").is_success
+        except httpx.HTTPError:
+            return False
+
+    def doubts(self, token: str) -> int:
+        """How many external calls are interrupted or unknown, by the API.
+
+        Raises:
+            Refused: it answers anything but a list.
+        """
+        answer = _get(f"{self.url}/api/v1/actions?class=external&state=interrupted,unknown", Authorization=f"Bearer {token}")
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            self.home.token.unlink(missing_ok=True)
+            raise Refused("the demo's token has been withdrawn; the next start makes a new one")
+        if not answer.is_success:
+            raise Refused(f"{answer.url} answered {answer.status_code}; see {self.log('web')}")
+        return len(answer.json()["items"])
+
+
+def _get(url: str, **headers: str) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=10) as client:  # a proxy has no business between us and this machine
+        return client.get(url, headers=headers)
+
+
+def environment(addresses: Addresses, kept: Secrets, *, broker: str, port: int) -> dict[str, str]:
+    """The console's settings, as environment variables."""
+    return {
+        "DEMO": "1",
+        "DEBUG": "0",
+        "DATABASE_URL": addresses.console,
+        "ACTION_STORES": f"main={addresses.store}",
+        "CELERY_BROKER_URL": broker,
+        "SECRET_KEY": kept.secret_key,
+        "SECRETS_KEY": kept.secrets_key,
+        "AUDIT_SIGNING_KEY": kept.audit_signing_key,
+        "ALLOWED_HOSTS": f"{HOST} localhost",
+        "BASE_URL": f"http://{HOST}:{port}",
+        "EMAIL_URL": "console:",
+    }

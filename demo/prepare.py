@@ -1,0 +1,45 @@
+"""The console's part of a start, in one process: tables, the demo user with every role, the store's audit schema, a token.
+
+`python -m demo.prepare TOKEN_FILE`; settings as for the console, but with the owner's addresses; DEMO_PASSWORD is the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import StringIO
+from pathlib import Path
+
+USERNAME = "demo"
+
+
+def main(argv: list[str]) -> int:
+    (token_file,) = map(Path, argv)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", interactive=False, verbosity=0)
+    ensure_user(os.environ["DEMO_PASSWORD"])
+    call_command("prepare_store", "main", "--index")
+    if not token_file.exists():
+        written = StringIO()
+        call_command("create_token", USERNAME, stdout=written)
+        token_file.touch(mode=0o600)
+        token_file.write_text(written.getvalue().strip())
+    return 0
+
+
+def ensure_user(password: str) -> None:
+    """The demo user, a superuser: that is every role."""
+    from django.contrib.auth import get_user_model
+
+    user, _ = get_user_model().objects.get_or_create(username=USERNAME, defaults={"is_staff": True, "is_superuser": True})
+    if not user.check_password(password):
+        user.set_password(password)
+        user.save()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
