@@ -21,8 +21,26 @@ _BROKER_SCHEMES = ("amqp", "amqps", "redis", "rediss", "redis+socket", "sentinel
 _EMAIL_BACKENDS = {"smtp": "smtp", "smtps": "smtp", "smtp+tls": "smtp", "console": "console", "memory": "locmem"}
 # Of libpq's parameters those that say how to reach a server. Anything else in an address is more likely a mistake.
 _LIBPQ_PARAMETERS = frozenset(
-    "host port sslmode sslrootcert sslcert sslkey sslcrl channel_binding connect_timeout application_name "
-    "target_session_attrs keepalives keepalives_idle keepalives_interval keepalives_count options passfile gssencmode".split()
+    [
+        "host",
+        "port",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "sslcrl",
+        "channel_binding",
+        "connect_timeout",
+        "application_name",
+        "target_session_attrs",
+        "keepalives",
+        "keepalives_idle",
+        "keepalives_interval",
+        "keepalives_count",
+        "options",
+        "passfile",
+        "gssencmode",
+    ]
 )
 _STORE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # Recall's own names for the backends whose records we can read, and ours. `local` is a polign_db that only Recall can find.
@@ -39,7 +57,11 @@ def with_demo_settings(environment: Mapping[str, str], data: Path) -> Mapping[st
     described = _json_object(data / "demo.json")
     if described is None:
         raise ImproperlyConfigured("DATABASE_URL is not set and no demo is running; set it, or start one with ./run demo")
-    demo = {"DATABASE_URL": described.get("database_url"), "ACTION_STORES": described.get("stores"), "BASE_URL": described.get("url")}
+    demo = {
+        "DATABASE_URL": described.get("database_url"),
+        "ACTION_STORES": described.get("stores"),
+        "BASE_URL": described.get("url"),
+    }
     demo |= _json_object(data / "demo.env.json") or {}
     return {name: str(value) for name, value in demo.items() if value} | {k: v for k, v in environment.items() if v}
 
@@ -162,7 +184,9 @@ class Environment:
         if not backend and not url:
             return {}
         if backend not in _RECALL_BACKENDS:
-            raise ImproperlyConfigured(f"RECALL_BACKEND is {backend!r}; allowed here: {', '.join(_RECALL_BACKENDS)}; or set ACTION_STORES")
+            raise ImproperlyConfigured(
+                f"RECALL_BACKEND is {backend!r}; allowed here: {', '.join(_RECALL_BACKENDS)}; or set ACTION_STORES"
+            )
         if not url:
             raise ImproperlyConfigured(f"RECALL_BACKEND_URL is not set; RECALL_BACKEND is {backend!r} and needs it")
         parts = self._scheme("RECALL_BACKEND_URL", url, _RECALL_BACKENDS[backend])

@@ -23,7 +23,7 @@ DEBUG = env.boolean("DEBUG", False)
 DEMO = env.boolean("DEMO", False)
 PRODUCTION = not (DEBUG or DEMO)
 
-_DEVELOPMENT_SECRET = "only-for-development-never-outside-of-a-laptop"
+_DEVELOPMENT_SECRET = "only-for-development-never-outside-of-a-laptop"  # noqa: S105
 _DEVELOPMENT_KEY = "b25seS1mb3ItZGV2ZWxvcG1lbnQtbm8tc2VjcmV0ISE="
 
 SECRET_KEY = env.text("SECRET_KEY", _DEVELOPMENT_SECRET)
@@ -36,7 +36,9 @@ AUDIT_SIGNING_KEYS = env.keys("AUDIT_SIGNING_KEY") or ((_DEVELOPMENT_KEY,) if DE
 
 if not DEBUG:
     if len(SECRET_KEY) < 32 or SECRET_KEY == _DEVELOPMENT_SECRET:
-        raise ImproperlyConfigured("SECRET_KEY is missing, shorter than 32 characters or the one of development; set a random one")
+        raise ImproperlyConfigured(
+            "SECRET_KEY is missing, shorter than 32 characters or the one of development; set a random one"
+        )
     if not ALLOWED_HOSTS:
         raise ImproperlyConfigured("ALLOWED_HOSTS is empty; set the host names under which people reach the console")
     if not SECRETS_KEYS:

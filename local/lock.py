@@ -71,7 +71,11 @@ def _complaints_of_a_new_resolution() -> list[str]:
             # Without an index the recorded digest, already compared, is all that can be said.
             print(f"locks: not resolved anew ({_first_line(exc)}); their recorded inputs match", file=sys.stderr)
             return []
-        return [f"{lock} is stale: {_difference(ROOT / lock, copy / lock)}" for lock in COMPILED if pins(ROOT / lock) != pins(copy / lock)]
+        return [
+            f"{lock} is stale: {_difference(ROOT / lock, copy / lock)}"
+            for lock in COMPILED
+            if pins(ROOT / lock) != pins(copy / lock)
+        ]
 
 
 def _difference(old: Path, new: Path) -> str:

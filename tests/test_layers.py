@@ -203,7 +203,10 @@ RIGHT = [
     ("agents/harness.py", "from actions import rules"),
     ("console/stores.py", "from actions.store import open_store"),
     ("console/services/decide.py", "from actions.settle import settle\nfrom console.stores import get_store"),
-    ("console/views/queue.py", "from actions import queries\nfrom console import services, access\nfrom django.http import HttpRequest"),
+    (
+        "console/views/queue.py",
+        "from actions import queries\nfrom console import services, access\nfrom django.http import HttpRequest",
+    ),
     ("console/models/decision.py", "from actions.records import ActionRef"),
     ("demo/cast.py", "from local import postgres"),
 ]

@@ -24,7 +24,9 @@ def env(**values: str) -> Environment:
     return Environment(values)
 
 
-@pytest.mark.parametrize(("value", "meant"), [("1", True), ("true", True), ("True", True), ("0", False), ("false", False), ("", True)])
+@pytest.mark.parametrize(
+    ("value", "meant"), [("1", True), ("true", True), ("True", True), ("0", False), ("false", False), ("", True)]
+)
 def test_booleans_are_1_0_true_false_and_empty_is_unset(value: str, meant: bool) -> None:
     assert env(DEBUG=value).boolean("DEBUG", True) is meant
 
@@ -56,7 +58,12 @@ def test_a_database_is_reached_by_tcp() -> None:
 def test_a_database_is_reached_by_a_socket_folder() -> None:
     database = env(DATABASE_URL="postgres://settle@/console?host=/var/run/postgresql").database("DATABASE_URL")
 
-    assert (database["NAME"], database["USER"], database["HOST"], database["PORT"]) == ("console", "settle", "/var/run/postgresql", "")
+    assert (database["NAME"], database["USER"], database["HOST"], database["PORT"]) == (
+        "console",
+        "settle",
+        "/var/run/postgresql",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +91,9 @@ def test_no_message_shows_a_password() -> None:
 
 
 def test_stores_keep_their_order_and_their_escaped_spaces() -> None:
-    stores = env(ACTION_STORES="b=postgres://u@h/my%20db?schema=recall  a=mongodb://h/db c=polign+http://h:23000 d=memory:").stores("ACTION_STORES")
+    stores = env(
+        ACTION_STORES="b=postgres://u@h/my%20db?schema=recall  a=mongodb://h/db c=polign+http://h:23000 d=memory:"
+    ).stores("ACTION_STORES")
 
     assert list(stores.items()) == [
         ("b", "postgres://u@h/my%20db?schema=recall"),
@@ -122,7 +131,12 @@ def test_wrong_stores_are_refused(value: str, complaint: str) -> None:
             "mongodb://u:in@h/db",
         ),
         (
-            {"RECALL_BACKEND": "polign", "RECALL_BACKEND_URL": "http://h:23000", "RECALL_BACKEND_KEY": "k", "RECALL_COLLECTION": "team"},
+            {
+                "RECALL_BACKEND": "polign",
+                "RECALL_BACKEND_URL": "http://h:23000",
+                "RECALL_BACKEND_KEY": "k",
+                "RECALL_COLLECTION": "team",
+            },
             "polign+http://:k@h:23000?collection=team",
         ),
     ],
@@ -175,12 +189,19 @@ def test_hosts_are_names_and_origins_are_addresses() -> None:
 
 
 def test_without_a_database_the_running_demos_settings_are_used(tmp_path: Path) -> None:
-    (tmp_path / "demo.json").write_text(json.dumps({"database_url": "postgres://u@h/db", "stores": "main=memory:", "url": "http://h"}))
+    (tmp_path / "demo.json").write_text(
+        json.dumps({"database_url": "postgres://u@h/db", "stores": "main=memory:", "url": "http://h"})
+    )
     (tmp_path / "demo.env.json").write_text(json.dumps({"SECRET_KEY": "s", "BASE_URL": "http://other"}))
 
     found = with_demo_settings({"DATABASE_URL": "", "BASE_URL": "http://mine"}, tmp_path)
 
-    assert found == {"DATABASE_URL": "postgres://u@h/db", "ACTION_STORES": "main=memory:", "SECRET_KEY": "s", "BASE_URL": "http://mine"}
+    assert found == {
+        "DATABASE_URL": "postgres://u@h/db",
+        "ACTION_STORES": "main=memory:",
+        "SECRET_KEY": "s",
+        "BASE_URL": "http://mine",
+    }
 
 
 def test_a_database_of_ones_own_hides_the_demo(tmp_path: Path) -> None:
@@ -207,7 +228,9 @@ PRODUCTION = {
 
 def manage(settings: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, env=kept | dict(settings), capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "manage.py", *command], cwd=ROOT, env=kept | dict(settings), capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("missing", ["SECRET_KEY", "ALLOWED_HOSTS", "SECRETS_KEY", "AUDIT_SIGNING_KEY"])
@@ -246,7 +269,9 @@ print(json.dumps([s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SE
     ],
 )
 def test_cookies_are_bound_to_the_host_and_secure_in_production_only(more: dict[str, str], cookies: list[object]) -> None:
-    shown = subprocess.run([sys.executable, "-c", SHOW], cwd=ROOT, env=PRODUCTION | more, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOW], cwd=ROOT, env=PRODUCTION | more, capture_output=True, text=True, check=True
+    )
 
     assert json.loads(shown.stdout) == cookies
 
@@ -262,7 +287,11 @@ settings.STATIC_ROOT = {str(tmp_path)!r}
 call_command("collectstatic", interactive=False, verbosity=0)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=PRODUCTION | {"DJANGO_SETTINGS_MODULE": "console.settings"}, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=PRODUCTION | {"DJANGO_SETTINGS_MODULE": "console.settings"},
+        capture_output=True,
+        text=True,
     )
 
     assert done.returncode == 0, done.stderr
