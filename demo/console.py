@@ -13,7 +13,7 @@ import httpx
 from demo.databases import Addresses
 from demo.home import Home, Refused, Secrets
 from demo.stage import ROOT, inherited
-from local.processes import ProcessGroup, ServerError
+from local.processes import ProcessGroup
 
 HOST = "127.0.0.1"
 
@@ -53,11 +53,11 @@ class Console:
         """Notice what ended by itself; a preparation that went well may.
 
         Raises:
-            ServerError: a process of the console has ended that should not.
+            Refused: a process of the console has ended that should not.
         """
         for name, code in self.servers.ended().items():
             if name != "prepare" or code != 0:
-                raise ServerError(f"the console's process {name!r} ended with exit code {code}; see {self.log(name)}")
+                raise Refused(f"the console's process {name!r} ended with exit code {code}; see {self.log(name)}")
 
     def answers(self) -> bool:
         try:

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from demo.cast import Part
+from demo.home import Refused
 from local import processes
-from local.processes import ServerError
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = max(2, os.cpu_count() or 2)
@@ -81,7 +81,7 @@ class Stage:
         """Look after those who have ended, then start those for whom there is room.
 
         Raises:
-            ServerError: an agent ended otherwise than its part says.
+            Refused: an agent ended otherwise than its part says.
         """
         for actor in [actor for actor in self._running if actor.process.poll() is not None]:
             self._running.remove(actor)
@@ -101,7 +101,7 @@ class Stage:
     def _bow(self, actor: _Running) -> None:
         part, code = actor.part, actor.process.returncode
         if code != (-signal.SIGKILL if part.kill_in else 0):
-            raise ServerError(f"agent {part.agent} ended with exit code {code}; see {actor.log}")
+            raise Refused(f"agent {part.agent} ended with exit code {code}; see {actor.log}")
         if not part.kill_in:
             self._tell(f"{part.agent} {'was resumed and cannot tell either' if part.is_resumed else 'finished its task'}")
             return

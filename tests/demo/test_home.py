@@ -1,0 +1,72 @@
+"""The demo's folder: one demo at a time, and what others may read about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from demo.home import Home, Refused
+
+TOLD = {
+    "url": "http://127.0.0.1:8000",
+    "username": "demo",
+    "password": "p",
+    "token": "t",
+    "database_url": "postgres://c@127.0.0.1/settle",
+    "stores": "main=postgres://c@127.0.0.1/records",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "with a space" / ".data")
+
+
+def test_a_second_demo_is_refused_and_told_of_the_first(home: Home) -> None:
+    with home.held():
+        home.tell(**TOLD)
+        with pytest.raises(Refused, match=r"already running \(process \d+, http://127.0.0.1:8000\)"), Home(home.folder).held():
+            pytest.fail("two demos at once")
+
+
+def test_the_next_demo_may_start_when_the_first_is_gone(home: Home) -> None:
+    with home.held():
+        pass
+    with home.held():
+        pass
+
+
+def test_others_read_the_address_while_the_demo_runs_and_not_afterwards(home: Home) -> None:
+    with home.held():
+        home.tell(**TOLD)
+        home.tell_environment({"DATABASE_URL": "x"})
+        assert Home(home.folder).running() == TOLD == json.loads(home.demo.read_text())
+        assert home.demo.stat().st_mode & 0o777 == home.environment.stat().st_mode & 0o777 == 0o600
+    assert not home.demo.exists()
+    assert not home.environment.exists()
+    with pytest.raises(Refused, match="no demo is running"):
+        home.running()
+
+
+def test_a_demo_that_is_still_starting_says_so(home: Home) -> None:
+    with home.held(), pytest.raises(Refused, match="still starting"):
+        Home(home.folder).running()
+
+
+def test_what_a_killed_demo_left_is_not_taken_for_a_running_one(home: Home) -> None:
+    home.folder.mkdir(parents=True)
+    home.tell(**TOLD)
+    with pytest.raises(Refused, match="no demo is running"):
+        home.running()
+
+
+def test_secrets_are_drawn_once_and_anew_when_everything_is_forgotten(home: Home) -> None:
+    with home.held():
+        first = home.secrets()
+        assert home.secrets() == first
+        home.world.mkdir()
+        home.forget_everything()
+        assert home.secrets() != first
+        assert not home.world.exists()
