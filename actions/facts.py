@@ -162,7 +162,7 @@ def _money(name: str, amount: Any, number: Decimal | None, currency: str) -> str
     if number is None:
         return _short(amount) if amount not in (None, "") else ""
     exponent = number.as_tuple().exponent
-    shown = f"{number:f}" if isinstance(exponent, int) and exponent <= -2 or "cents" in name or "minor" in name else f"{number:.2f}"
+    shown = f"{number:f}" if (isinstance(exponent, int) and exponent <= -2) or "cents" in name or "minor" in name else f"{number:.2f}"
     unit = " minor units" if "cents" in name or "minor" in name else ""
     return f"{shown} {currency}".strip() + unit
 

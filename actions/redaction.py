@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from actions.arguments import Arguments, dump_json
@@ -58,7 +59,7 @@ def is_secret_name(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name[:200])]
     if _SECRET_WORDS.intersection(words):
         return True
-    return any(pair in _SECRET_PAIRS for pair in zip(words, words[1:], strict=False))
+    return any(pair in _SECRET_PAIRS for pair in pairwise(words))
 
 
 def redact_text(text: str) -> str:

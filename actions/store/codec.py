@@ -7,10 +7,11 @@ disagree: such a record is unreadable, because nobody knows which of the two is 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from actions.errors import RecordUnreadable
 from actions.records import (
@@ -65,6 +66,14 @@ def result_ref(seq: int) -> str:
 def page_of(seq: int) -> str:
     """The page key, which Recall keeps as a string; without it a record is invisible to paging."""
     return str((seq - 1) // PAGE_SIZE)
+
+
+def load_metadata(text: str) -> object:
+    """A record's stored metadata from its JSON text; the ValueError text itself where it is none, so that one record spoils no list."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        return f"not JSON: {str(exc)[:120]}"
 
 
 def unreadable(record_id: str, problem: str) -> Unreadable:
@@ -207,7 +216,7 @@ def encode_end(metadata: Mapping[str, Any], end: ActionEnd, *, epoch: int, resul
 
     `epoch` is the lease's under which it is written; the body's epoch and keys that we do not know are kept.
     """
-    body = json.loads(metadata["body"])
+    body = _load(metadata["body"])
     for name in ("result", "error", "result_ref"):
         body.pop(name, None)
     body["status"] = end.status.value
@@ -253,19 +262,33 @@ def _dump(body: Mapping[str, Any]) -> str:
     return json.dumps(body, separators=(",", ":")) if _SURROGATE.search(text) else text
 
 
+def _load(text: str) -> Any:
+    """JSON as Recall's decoder understands it: without NaN, and without numbers that would be written back as Infinity."""
+    return json.loads(text, parse_constant=_refuse_number, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_number(text)
+
+
+def _refuse_number(text: str) -> NoReturn:
+    raise ValueError(f"{text[:40]} is no number of JSON that can be kept")
+
+
 # --- strictness ------------------------------------------------------------------------------------------------------
 
 
 def _open(record_id: str, metadata: object, record: str) -> tuple[Metadata, dict[str, Any]]:
     if not isinstance(metadata, dict):
-        raise RecordUnreadable(record_id, "its metadata is not an object")
+        raise RecordUnreadable(record_id, f"its metadata is not an object: {str(metadata)[:160]}")
     if metadata.get("record") != record:
         raise RecordUnreadable(record_id, f"it is a {str(metadata.get('record'))[:40]!r}, not a {record!r}")
     text = metadata.get("body")
     if not isinstance(text, str):
         raise RecordUnreadable(record_id, "its body is not a text")
     try:
-        body = json.loads(text)
+        body = _load(text)
     except (ValueError, RecursionError) as exc:
         raise RecordUnreadable(record_id, f"its body is not JSON: {str(exc)[:120]}") from exc
     if not isinstance(body, dict):
@@ -324,7 +347,7 @@ class _Fields:
     def member(self, name: str, kind: type[_Member]) -> _Member:
         value = self._body.get(name)
         try:
-            return kind(value)
+            return kind(str(value))
         except ValueError as exc:
             raise RecordUnreadable(self._id, f"{name} is {str(value)[:40]!r}, which is none that we know") from exc
 

@@ -1,0 +1,163 @@
+"""What one settle checks and writes, the same for every store: pure. The adapters bring the rows and make it one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from actions.arguments import parse_arguments
+from actions.digests import action_digest, claim_digest, sha256_text
+from actions.errors import ActionChanged, DecisionIdReused, RecordUnreadable
+from actions.records import Action, ActionEnd, ActionRef, Entry, Lease, NewEntry, Output, Settled, Turn, Unreadable
+from actions.redaction import redact_arguments, redact_text
+from actions.rules import check_end_for
+from actions.store.codec import (
+    Metadata,
+    decode_working_state,
+    encode_end,
+    encode_output,
+    encode_turn,
+    output_id,
+    result_ref,
+    turn_id,
+)
+from actions.times import Instant, format_rfc3339
+from actions.turns import settlement_turn, store_value
+
+ENTRY_CHARS = 4_000
+"""How much of arguments and results an entry keeps, redacted; their digests are over the whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """The records of one settle: the action as it will stand, what is new beside it, and the entry that says so."""
+
+    action: Metadata
+    inserted: Mapping[str, Metadata]  # by record id: the turn, and the output of a result that overflowed
+    turn_seq: int
+    entry: NewEntry
+
+    @property
+    def records_written(self) -> int:
+        return 1 + len(self.inserted)
+
+
+def whole_args(action: Action, output: Output | Unreadable | None) -> str:
+    """The arguments that a digest is taken over: whole, or as stored where their output is missing or unreadable."""
+    return output.content if isinstance(output, Output) else action.args
+
+
+def newest_turn(largest: int, head: tuple[str, object] | None) -> int:
+    """The agent's newest turn number: the larger of what is stored and what the working state's head claims (recall-records 3.6).
+
+    `head` is the head's id and metadata; None where there is none.
+
+    Raises:
+        RecordUnreadable: the head cannot be decoded, and with it the number that Recall would believe. Nothing was written.
+    """
+    return largest if head is None else max(largest, decode_working_state(*head).turn_seq)
+
+
+def check_seen(ref: ActionRef, action: Action, args: str, *, seen: str | None, claim: str | None) -> None:
+    """Compare with what was shown.
+
+    Raises:
+        ActionChanged: it is not what was shown; `.action` is what it is now. Nothing was written.
+    """
+    if seen is not None and seen != action_digest(action, args):
+        raise ActionChanged(ref, action)
+    if claim is not None and claim != claim_digest(action, args):
+        raise ActionChanged(ref, action)
+
+
+def answer_repeat(entry: Entry, new: NewEntry) -> Settled:
+    """What the same decision id wrote before.
+
+    Raises:
+        DecisionIdReused: the id stands for another decision. Nothing was written now.
+    """
+    turn = entry.detail.get("turn")
+    if entry.content_digest != new.content_digest or not isinstance(turn, int):
+        raise DecisionIdReused(entry)
+    return Settled(entry=entry, turn_seq=turn, is_repeat=True)
+
+
+def plan_closing(
+    action: Action,
+    metadata: Metadata,
+    end: ActionEnd,
+    new: NewEntry,
+    *,
+    args: str,
+    newest: int,
+    found: Lease | None,
+    epoch: int,
+    at: Instant,
+    seen: str | None = None,
+    claim: str | None = None,
+) -> Closing:
+    """Shape everything that one settle writes. `found` is the lease as it was before we took it, `epoch` ours.
+
+    Raises:
+        InvalidDecision: the end does not fit the action's class. Nothing was written.
+    """
+    check_end_for(action, end)
+    value = store_value(end.result, result_ref(action.seq))
+    words = settlement_turn(end, value.text)
+    turn = Turn(
+        agent=action.agent, seq=newest + 1, role="tool", name=action.tool, content=words.content, brief=words.brief, at=at
+    )
+    inserted = {turn_id(turn.agent, turn.seq): encode_turn(turn, epoch=epoch)}
+    if value.ref:
+        output = Output(agent=action.agent, ref=value.ref, content=value.whole, tool=action.tool, at=at)
+        inserted[output_id(output.agent, output.ref)] = encode_output(output, epoch=epoch)
+    detail = {
+        **new.detail,
+        "before": {
+            "status": action.status.value,
+            "resolution": redact_text(action.resolution),
+            "error": _cut(redact_text(action.error)),
+            "result": _redacted(action.result),
+            "epoch": action.written_epoch,
+            "args": _redacted(args),
+            "args_digest": sha256_text(args),
+        },
+        "after": {
+            "status": end.status.value,
+            "resolution": redact_text(end.resolution or action.resolution),
+            "error": _cut(redact_text(end.error)),
+            "result": _redacted(end.result),
+            "result_digest": sha256_text(end.result),
+            "epoch": epoch,
+        },
+        "turn": turn.seq,
+        "lease": _lease_detail(found),
+        **{name: digest for name, digest in (("seen", seen), ("claim", claim)) if digest is not None},
+    }
+    return Closing(
+        action=encode_end(metadata, end, epoch=epoch, result=value.text, ref=value.ref, at=at),
+        inserted=inserted,
+        turn_seq=turn.seq,
+        entry=replace(new, tool=redact_text(action.tool), detail=detail),
+    )
+
+
+def readable(action: Action | Unreadable) -> Action:
+    """Raises RecordUnreadable where the action could not be decoded: nothing is guessed, so nothing is written."""
+    if isinstance(action, Unreadable):
+        raise RecordUnreadable(action.record_id, action.problem)
+    return action
+
+
+def _lease_detail(lease: Lease | None) -> dict[str, object] | None:
+    if lease is None:
+        return None
+    return {"holder": redact_text(lease.holder), "epoch": lease.epoch, "expires_at": format_rfc3339(lease.expires_at)}
+
+
+def _redacted(text: str) -> str:
+    return _cut(redact_arguments(parse_arguments(text)).text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ENTRY_CHARS else text[: ENTRY_CHARS - 1] + "…"

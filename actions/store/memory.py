@@ -1,0 +1,366 @@
+"""The reference store: dictionaries and a lock. Keeps the very metadata that Recall keeps, so that the codec is exercised.
+
+For tests and for looking around; nothing outlives the process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from actions.errors import ActionNotFound, ActionNotOpen, LeaseLive, RecordUnreadable, StoreReadOnly
+from actions.records import (
+    Action,
+    ActionEnd,
+    ActionRef,
+    ActionsRead,
+    ActionStatus,
+    ChainHead,
+    Entry,
+    Lease,
+    Link,
+    NewEntry,
+    Output,
+    Pointer,
+    Reading,
+    Settled,
+    StoreCheck,
+    Turn,
+    Unreadable,
+    Watch,
+    WorkingState,
+)
+from actions.store.audit import GENESIS, seal, show_entry
+from actions.store.base import SETTLE_TTL
+from actions.store.closing import answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
+from actions.store.codec import (
+    Metadata,
+    action_id,
+    decode_action,
+    decode_output,
+    decode_pointer,
+    decode_turn,
+    decode_working_state,
+    head_id,
+    output_id,
+    unreadable,
+)
+from actions.times import RELEASED, Instant
+
+NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
+_NUMBER = re.compile(r":(?:act|turn):([0-9]{1,18})\Z", re.ASCII)
+
+
+class LeaseRow(NamedTuple):
+    """One agent's lease as it stands."""
+
+    holder: str
+    epoch: int
+    expires_at: Instant
+
+
+class MemoryStore:
+    """ActionStore in one process. `hold()` gives its dictionaries to whoever plays an agent; `clock` is the store's own."""
+
+    leases_known = True
+
+    def __init__(
+        self,
+        name: str = "main",
+        *,
+        clock: Callable[[], Instant] = time.time_ns,
+        is_prepared: bool = True,
+        collection: str = "recall_lexical_v1_agents",
+    ) -> None:
+        self.name = name
+        self.chain = f"memory.{collection}"
+        self.clock = clock
+        self.records: dict[str, Metadata] = {}
+        self.leases: dict[str, LeaseRow] = {}
+        self.links: list[Link] = []
+        self.revision = 0
+        self._is_prepared = is_prepared
+        self._settled: dict[str, int] = {}  # decision id -> number of its entry
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def hold(self) -> Iterator[MemoryStore]:
+        """Nobody else reads or writes meanwhile: what is changed inside is one transaction."""
+        with self._lock:
+            yield self
+
+    # --- what an agent's process does ---
+
+    def put(self, record_id: str, metadata: Mapping[str, object]) -> None:
+        """Write one record whole and move the revision, as Recall's own write does once it is past the fence."""
+        with self._lock:
+            self.records[record_id] = json.loads(json.dumps(metadata))
+            self.revision += 1
+
+    def acquire(self, agent: str, holder: str, ttl_ns: int = SETTLE_TTL.seconds * 10**9) -> int | None:
+        """An agent takes its lease as Recall does: the new epoch, or None while somebody holds it."""
+        with self._lock:
+            now, row = self.clock(), self.leases.get(agent)
+            if row is not None and row.expires_at > now:
+                return None
+            self.leases[agent] = LeaseRow(holder, row.epoch + 1 if row else 1, now + ttl_ns)
+            return self.leases[agent].epoch
+
+    def write_fenced(self, agent: str, holder: str, epoch: int, record_id: str, metadata: Mapping[str, object]) -> bool:
+        """An agent writes one record as Recall does, overwriting; False: fenced off, nothing was written (recall-records 5.2)."""
+        with self._lock:
+            row = self.leases.get(agent)
+            if row is None or row.holder != holder or row.epoch < epoch or row.expires_at <= RELEASED:
+                return False
+            self.put(record_id, metadata)
+            return True
+
+    # --- the store itself ---
+
+    def check(self) -> StoreCheck:
+        return StoreCheck(
+            server="memory",
+            is_reachable=True,
+            has_records=bool(self.records),
+            is_prepared=self._is_prepared,
+            has_index=True,
+            can_settle=self._is_prepared,
+            why_not="" if self._is_prepared else self._not_prepared(),
+            warnings=("everything in it is gone when the process ends",),
+        )
+
+    def prepare(self, *, index: bool = False) -> tuple[str, ...]:
+        with self._lock:
+            found = "in place" if self._is_prepared else "created"
+            self._is_prepared = True
+        return (f"audit entries of {self.chain}: {found}", *(["index of open actions: not needed in memory"] if index else []))
+
+    def close(self) -> None:
+        pass
+
+    def read_watch(self) -> Watch:
+        with self._lock:
+            now = self.clock()
+            live = [row.expires_at for row in self.leases.values() if row.expires_at > now]
+            return Watch(revision=self.revision, next_expiry=min(live, default=None), entries=len(self.links), read_at=now)
+
+    # --- reads over all agents ---
+
+    def read_actions(self, statuses: Collection[ActionStatus], *, limit: int, agent: str | None = None) -> ActionsRead:
+        wanted = [
+            {"record": "action", "status": status.value, **({"recall_agent": agent} if agent else {})} for status in statuses
+        ]
+        with self._lock:
+            ids = [key for key in sorted(self.records) if any(_contains(self.records[key], pairs) for pairs in wanted)]
+            now = self.clock()
+            return ActionsRead(readings=tuple(self._read(key, now) for key in ids[:limit]), is_truncated=len(ids) > limit)
+
+    def read_outputs(self, wanted: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Output | Unreadable]:
+        with self._lock:
+            found = {(agent, ref): self._find_output(agent, ref) for agent, ref in wanted}
+        return {key: output for key, output in found.items() if output is not None}
+
+    def get_action(self, agent: str, seq: int) -> Reading:
+        with self._lock:
+            if action_id(agent, seq) not in self.records:
+                raise ActionNotFound(ActionRef(self.name, agent, seq))
+            return self._read(action_id(agent, seq), self.clock())
+
+    # --- one agent ---
+
+    def find_lease(self, agent: str) -> Lease | None:
+        with self._lock:
+            return self._lease(agent, self.clock())
+
+    def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
+        with self._lock:
+            return tuple(_decode_turn(key, self.records[key]) for key in self._newest(agent, "turn", limit, before))
+
+    def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
+        with self._lock:
+            now = self.clock()
+            return tuple(self._read(key, now) for key in self._newest(agent, "action", limit, before))
+
+    def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
+        with self._lock:
+            metadata = self.records.get(head_id(agent))
+        if metadata is None:
+            return None
+        try:
+            return decode_working_state(head_id(agent), metadata)
+        except RecordUnreadable as exc:
+            return unreadable(exc.record_id, exc.problem)
+
+    def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
+        wanted = {"record": "pointer", "recall_agent": agent}
+        with self._lock:
+            found = [(key, self.records[key]) for key in sorted(self.records) if _contains(self.records[key], wanted)]
+        decoded = [_decode_pointer(key, metadata) for key, metadata in found]
+        return tuple([pointer for pointer in decoded if pointer is not None][:limit])
+
+    # --- the one write for operators ---
+
+    def settle(
+        self,
+        ref: ActionRef,
+        end: ActionEnd,
+        *,
+        entry: NewEntry,
+        holder: str,
+        seen: str | None = None,
+        claim: str | None = None,
+    ) -> Settled:
+        """Everything that can fail comes before the first change, all under the lock."""
+        with self._lock:
+            self._require_prepared()
+            if entry.decision_id in self._settled:
+                return answer_repeat(self._entry(self._settled[entry.decision_id]), entry)
+            reading = self.get_action(ref.agent, ref.seq)
+            action = readable(reading.action)
+            if not action.is_open:
+                raise ActionNotOpen(ref, action, self._entry_of(ref))
+            lease = reading.lease
+            if lease is not None and lease.is_live:
+                raise LeaseLive(lease)
+            args = whole_args(action, self._find_output(action.agent, action.args_ref) if action.args_ref else None)
+            check_seen(ref, action, args, seen=seen, claim=claim)
+            now = self.clock()
+            epoch = (lease.epoch if lease else 0) + 1
+            record_id = action_id(ref.agent, ref.seq)
+            closing = plan_closing(
+                action,
+                self.records[record_id],
+                end,
+                entry,
+                args=args,
+                newest=self._newest_turn(ref.agent),
+                found=lease,
+                epoch=epoch,
+                at=now,
+                seen=seen,
+                claim=claim,
+            )
+            sealed = self._append(closing.entry, now)
+            for key, metadata in {record_id: closing.action, **closing.inserted}.items():
+                self.put(key, metadata)
+            self.leases[ref.agent] = LeaseRow(holder, epoch + 1, RELEASED)
+            return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
+
+    # --- audit entries ---
+
+    def append_entry(self, entry: NewEntry) -> Entry:
+        with self._lock:
+            self._require_prepared()
+            return self._append(entry, self.clock())
+
+    def find_settled_entry(self, decision_id: str) -> Entry | None:
+        with self._lock:
+            number = self._settled.get(decision_id)
+            return self._entry(number) if number else None
+
+    def list_entries(
+        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+    ) -> tuple[Entry, ...]:
+        with self._lock:
+            entries = [show_entry(link) for link in reversed(self.links) if before is None or link.number < before]
+        matching = [e for e in entries if (agent is None or e.agent == agent) and (seq is None or e.seq == seq)]
+        return tuple(matching[:limit])
+
+    def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
+        with self._lock:
+            links = [link for link in self.links if link.number > after]
+        yield from links
+
+    def read_head(self) -> ChainHead:
+        with self._lock:
+            last = self.links[-1] if self.links else Link(0, "", "", GENESIS)
+        return ChainHead(chain=self.chain, number=last.number, hash=last.hash)
+
+    # --- inside ---
+
+    def _read(self, record_id: str, now: Instant) -> Reading:
+        metadata = self.records[record_id]
+        action: Action | Unreadable
+        try:
+            action = decode_action(record_id, metadata)
+        except RecordUnreadable as exc:
+            action = unreadable(exc.record_id, exc.problem)
+        agent = metadata.get("recall_agent")
+        return Reading(action=action, lease=self._lease(agent, now) if isinstance(agent, str) else None, read_at=now)
+
+    def _lease(self, agent: str, now: Instant) -> Lease | None:
+        row = self.leases.get(agent)
+        if row is None:
+            return None
+        return Lease(agent=agent, holder=row.holder, epoch=row.epoch, expires_at=row.expires_at, read_at=now)
+
+    def _find_output(self, agent: str, ref: str) -> Output | Unreadable | None:
+        record_id = output_id(agent, ref)
+        if record_id not in self.records:
+            return None
+        try:
+            return decode_output(record_id, self.records[record_id])
+        except RecordUnreadable as exc:
+            return unreadable(exc.record_id, exc.problem)
+
+    def _newest(self, agent: str, record: str, limit: int, before: int | None) -> list[str]:
+        """Ids of the newest records, by the number in the id: it alone is unique. Ids without a number come last."""
+        wanted = {"record": record, "recall_agent": agent}
+        ids = [key for key, metadata in self.records.items() if _contains(metadata, wanted)]
+        if before is not None:
+            ids = [key for key in ids if 0 <= _number(key) < before]
+        return sorted(ids, key=lambda key: (_number(key), key), reverse=True)[:limit]
+
+    def _newest_turn(self, agent: str) -> int:
+        ids = self._newest(agent, "turn", 1, None)
+        head = self.records.get(head_id(agent))
+        return newest_turn(max(0, _number(ids[0])) if ids else 0, None if head is None else (head_id(agent), head))
+
+    def _require_prepared(self) -> None:
+        if not self._is_prepared:
+            raise StoreReadOnly(self.name, self._not_prepared())
+
+    def _not_prepared(self) -> str:
+        return NOT_PREPARED.format(name=self.name)
+
+    def _append(self, new: NewEntry, at: Instant) -> Entry:
+        sealed = seal(new, self.read_head(), at)
+        self.links.append(Link(sealed.number, sealed.text, sealed.prev, sealed.hash))
+        if sealed.kind == "settled" and sealed.decision_id:
+            self._settled[sealed.decision_id] = sealed.number
+        return sealed
+
+    def _entry(self, number: int) -> Entry:
+        return show_entry(self.links[number - 1])
+
+    def _entry_of(self, ref: ActionRef) -> Entry | None:
+        found = self.list_entries(limit=len(self.links), agent=ref.agent, seq=ref.seq)
+        return next((entry for entry in found if entry.kind == "settled"), None)
+
+
+def _contains(metadata: Metadata, pairs: Mapping[str, str]) -> bool:
+    return isinstance(metadata, dict) and all(metadata.get(key) == value for key, value in pairs.items())
+
+
+def _number(record_id: str) -> int:
+    match = _NUMBER.search(record_id)
+    return int(match[1]) if match else -1
+
+
+def _decode_turn(record_id: str, metadata: Metadata) -> Turn | Unreadable:
+    try:
+        return decode_turn(record_id, metadata)
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
+
+
+def _decode_pointer(record_id: str, metadata: Metadata) -> Pointer | Unreadable | None:
+    try:
+        return decode_pointer(record_id, metadata)
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
