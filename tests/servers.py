@@ -61,13 +61,13 @@ def _start_valkey() -> None:
 
 
 def _set_environment(server: Postgres) -> None:
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     _ensure_vector_template(server)
     for name in _FOREIGN:
         os.environ.pop(name, None)
     os.environ |= _SETTINGS
     os.environ["DATABASE_URL"] = server.url("console")  # pytest-django makes test_console, test_console_gw0, ... of it
-    os.environ["ACTION_STORES"] = f"main={_fresh_records(server, worker)}"
+    os.environ["ACTION_STORES"] = f"main={_fresh_records(server)}"
     os.environ["CELERY_BROKER_URL"] = _broker_of(worker)
     _versions.insert(0, f"PostgreSQL {server.version()} with pgvector {_vector_version(server)}")
 
@@ -87,10 +87,10 @@ def _vector_version(server: Postgres) -> str:
     return str(row[0]) if row else "missing"
 
 
-def _fresh_records(server: Postgres, worker: str) -> str:
-    """The store `main` of this process: no other worker's tests write there."""
-    name = "records" if worker == "main" else f"records_{worker}"
-    server.drop_database(name)
+def _fresh_records(server: Postgres) -> str:
+    """The store `main` of this process: no other worker's tests, nor a run inside a run, write there."""
+    name = f"records_{os.getpid()}"
+    _running.callback(server.drop_database, name)
     return server.create_database(name, template=VECTOR_TEMPLATE)
 
 
