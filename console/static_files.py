@@ -1,0 +1,21 @@
+"""Static files under ASGI: whitenoise's own answers, whole instead of streamed."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.responders import StaticFile
+
+
+class StaticFilesMiddleware(WhiteNoiseMiddleware):
+    """Django warns of every synchronous stream under ASGI; that warning is to be seen when an event stream is meant, not here."""
+
+    @staticmethod
+    def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
+        streamed = WhiteNoiseMiddleware.serve(static_file, request)
+        whole = HttpResponse(streamed.getvalue(), status=streamed.status_code)
+        del whole["Content-Type"]  # a 304 has none
+        for name, value in streamed.items():
+            whole[name] = value
+        streamed.close()
+        return whole
