@@ -1,0 +1,22 @@
+"""What the console keeps for itself: roles, decisions on their way, notes, tokens. Never an action, a turn or an entry."""
+
+from __future__ import annotations
+
+from console.models.change import Change
+from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
+from console.models.grant import Grant, Role
+from console.models.note import Note
+from console.models.token import Token
+
+__all__ = [
+    "PENDING_STATES",
+    "Change",
+    "Decision",
+    "DecisionOutcome",
+    "DecisionState",
+    "Grant",
+    "Note",
+    "Role",
+    "Token",
+    "WrittenBy",
+]

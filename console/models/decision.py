@@ -1,0 +1,110 @@
+"""A person's decision about one open action, from the moment it is sent until it is written, withdrawn or refused."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from actions.records import ActionRef
+from actions.redaction import redact_text
+
+
+class DecisionState(models.TextChoices):
+    """Where a decision is. The first three are pending; the others are final."""
+
+    PROPOSED = "proposed"  # waits for a second person
+    HELD = "held"  # can be undone for some seconds
+    WAITING = "waiting"  # on its way to the store: its agent is alive, or the store has not confirmed it yet
+    WRITTEN = "written"  # stands in the agent's records
+    WITHDRAWN = "withdrawn"  # taken back by a person before it was written
+    REFUSED = "refused"  # could not be written; `why` says what stood in its way
+
+
+PENDING_STATES = (DecisionState.PROPOSED, DecisionState.HELD, DecisionState.WAITING)
+
+
+class DecisionOutcome(models.TextChoices):
+    """What a decision may say. `later` is no decision: it is a note."""
+
+    DONE = "done"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+class WrittenBy(models.TextChoices):
+    """Whose write made it `written`."""
+
+    NOBODY = ""
+    US = "us"  # our settle, with its turn and entry
+    AGENT = "agent"  # the agent ended the action itself, with the same outcome
+
+
+class Decision(models.Model):
+    """One decision. Its row is committed before the store is asked, so that a crash on the way loses nothing.
+
+    At most one pending decision per action. Every change of state is a conditional UPDATE whose row count is read. Reason, result and
+    error are kept as they will be written, unredacted: never show them, show `shown_reason` and its like.
+    """
+
+    decision_id = models.CharField(max_length=64, unique=True)  # made with the form; the same id again is the same decision
+    store = models.CharField(max_length=63)
+    agent = models.CharField(max_length=255)
+    seq = models.BigIntegerField()
+    tool = models.TextField()
+    outcome = models.CharField(max_length=16, choices=DecisionOutcome)
+    reason = models.TextField()
+    result = models.TextField(blank=True)
+    error = models.TextField(blank=True)
+    state = models.CharField(max_length=16, choices=DecisionState)
+    why = models.TextField(blank=True)  # why it waits or was refused, in one sentence for a person
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    username = models.CharField(max_length=150)  # as it stands in the agent's records
+    actor = models.CharField(max_length=200)
+    claim = models.CharField(max_length=64)  # digest without the status: it is delivered as long as this is the same
+    content_digest = models.CharField(max_length=64)  # what the id stands for
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    next_try_at = models.DateTimeField(null=True)  # when the sweep may try; None once final
+    attempts = models.IntegerField(default=0)
+    entry_number = models.BigIntegerField(null=True)  # of the store's chain, once written by us
+    turn_seq = models.BigIntegerField(null=True)  # the turn that its agent reads
+    written_by = models.CharField(max_length=8, choices=WrittenBy, blank=True)
+    is_announced = models.BooleanField(default=False)  # the entry `waiting` stands in the store's chain
+
+    class Meta:
+        db_table = "console_decision"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["store", "agent", "seq"], condition=Q(state__in=[*PENDING_STATES]), name="decision_one_pending_per_action"
+            ),
+            models.CheckConstraint(condition=Q(state__in=DecisionState.values), name="decision_state_known"),
+            models.CheckConstraint(condition=Q(outcome__in=DecisionOutcome.values), name="decision_outcome_known"),
+        ]
+        indexes = [
+            models.Index(fields=["store", "agent", "seq", "-id"], name="decision_by_action"),
+            models.Index(fields=["next_try_at"], condition=Q(state=DecisionState.WAITING), name="decision_due"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.outcome} for {self.ref} by {self.username}: {self.state}"
+
+    @property
+    def ref(self) -> ActionRef:
+        return ActionRef(self.store, self.agent, self.seq)
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in PENDING_STATES
+
+    @property
+    def shown_reason(self) -> str:
+        return redact_text(self.reason)
+
+    @property
+    def shown_result(self) -> str:
+        return redact_text(self.result)
+
+    @property
+    def shown_error(self) -> str:
+        return redact_text(self.error)

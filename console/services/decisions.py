@@ -1,0 +1,66 @@
+"""Decisions and notes as screens show them: bounded reads, one query each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from django.db.models import Case, IntegerField, QuerySet, Value, When
+
+from actions.records import ActionRef
+from console.access import Person, is_possible, visible
+from console.models import PENDING_STATES, Decision, DecisionState, Note
+
+MAX_PENDING = 200
+_Row = TypeVar("_Row", Decision, Note)
+
+_WEIGHT = Case(
+    When(state__in=PENDING_STATES, then=Value(0)),
+    When(state=DecisionState.WRITTEN, then=Value(1)),
+    default=Value(2),
+    output_field=IntegerField(),
+)
+
+
+def current_decisions(refs: Collection[ActionRef]) -> dict[ActionRef, Decision]:
+    """The decision that matters for each action: the pending one, else the written one, else the newest. One query, whatever the number."""
+    wanted = {ref for ref in refs if is_possible(ref)}
+    if not wanted:
+        return {}
+    rows = _of(Decision.objects.all(), wanted).order_by("store", "agent", "seq", _WEIGHT, "-id").distinct("store", "agent", "seq")
+    return {row.ref: row for row in rows if row.ref in wanted}
+
+
+def latest_notes(refs: Collection[ActionRef]) -> dict[ActionRef, Note]:
+    """The newest note on each action. One query, whatever the number."""
+    wanted = {ref for ref in refs if is_possible(ref)}
+    if not wanted:
+        return {}
+    rows = _of(Note.objects.all(), wanted).order_by("store", "agent", "seq", "-id").distinct("store", "agent", "seq")
+    return {row.ref: row for row in rows if row.ref in wanted}
+
+
+def list_decisions(ref: ActionRef) -> tuple[Decision, ...]:
+    """Every decision about one action, newest first, at most 200. The caller has checked that its user may see the action."""
+    if not is_possible(ref):
+        return ()
+    return tuple(Decision.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq).order_by("-id")[:MAX_PENDING])
+
+
+def list_pending(user: Person) -> tuple[Decision, ...]:
+    """Decisions on their way that the user may see, newest first, at most 200."""
+    may_see = visible(user)
+    shown: list[Decision] = []
+    for row in Decision.objects.filter(state__in=PENDING_STATES).order_by("-id").iterator(chunk_size=500):
+        if may_see(row.store, row.tool):
+            shown.append(row)
+            if len(shown) == MAX_PENDING:
+                break
+    return tuple(shown)
+
+
+def _of(rows: QuerySet[_Row], wanted: set[ActionRef]) -> QuerySet[_Row]:
+    """Rows of these actions and perhaps of a few others: every combination of what they are made of; the caller picks."""
+    return rows.filter(
+        store__in={ref.store for ref in wanted}, agent__in={ref.agent for ref in wanted}, seq__in={ref.seq for ref in wanted}
+    )

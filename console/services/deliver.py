@@ -1,0 +1,237 @@
+"""Bringing a kept decision to its store: the same path for the request that made it, for the task and for the sweep.
+
+The decision's row is locked while the store is asked, so that nobody withdraws, repeats or delivers it at the same time; the lock dies
+with its process. What the store committed before such a death is found again by the decision id.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import connection, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from actions.errors import (
+    ActionChanged,
+    ActionNotOpen,
+    ActionsError,
+    LeaseLive,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+    StoreUnusable,
+)
+from actions.queries import ActionItem, get_action
+from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
+from actions.redaction import redact_text
+from actions.settle import make_end, settle
+from actions.store.base import ActionStore
+from actions.times import SECOND, format_rfc3339
+from console.models import Decision, DecisionState, WrittenBy
+from console.services.changes import bump
+from console.stores import UnknownStore, get_store
+
+log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT = timedelta(seconds=15)
+"""How long one request waits for another that is at the same decision; longer than a store may take to answer."""
+CLAIM = timedelta(seconds=30)
+"""How long the sweep leaves a decision to the task that it sent for it."""
+LONGEST_PAUSE = timedelta(seconds=3)
+"""How long a live lease is left alone: it may be released long before it expires."""
+LONGEST_BACK_OFF = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A decision as it stands after an attempt, and what the store objected, if anything."""
+
+    decision: Decision
+    problem: ActionsError | None = None
+
+
+def attempt(
+    pk: int, *, first: bool = False, wait: bool = False, seen: str = "", item: ActionItem | None = None
+) -> Attempt | None:
+    """Ask the store to write one waiting decision, if nobody else is at it. Safe to call twice, or never.
+
+    `first`: by the request that has just made it, whose person hears of every obstacle at once: what cannot be written now is refused.
+    Later, a store that is down or read-only is tried again, and an end that the agent wrote itself is compared. `wait`: for whoever is at
+    it, up to LOCK_TIMEOUT. `item`: the action as just read.
+
+    None: it does not exist, or somebody else is at it. Raises OperationalError where the wait was in vain or the console's database went
+    away: then nothing is known; it stays waiting, and the next attempt finds out.
+    """
+    with transaction.atomic(durable=True):
+        row = lock(pk, wait=wait)
+        if row is None or row.state != DecisionState.WAITING:
+            return Attempt(decision=row) if row else None
+        problem = _try(row, first=first, seen=seen, item=item)
+        bump(row.store)
+        row.refresh_from_db()
+    return Attempt(decision=row, problem=problem)
+
+
+def deliver(pk: int) -> Decision | None:
+    """One attempt at a decision that is on its way, by a task. Answers the row as it stands, None where somebody else is at it."""
+    done = attempt(pk)
+    return done.decision if done else None
+
+
+def claim_due(limit: int) -> list[int]:
+    """Take up to `limit` decisions whose time has come, oldest first, and put them off by CLAIM: two sweeps never take the same one.
+
+    A task that is lost on the way costs only that time.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        due = Decision.objects.filter(state=DecisionState.WAITING, next_try_at__lte=now).order_by("next_try_at", "pk")
+        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
+        Decision.objects.filter(pk__in=pks, state=DecisionState.WAITING).update(next_try_at=now + CLAIM)
+    return pks
+
+
+def end_of(row: Decision) -> ActionEnd:
+    """The end as the row keeps it; the same on every attempt, so that the decision id stands for one content."""
+    return make_end(ActionStatus(row.outcome), row.reason, actor=row.actor, result=row.result, error=row.error)
+
+
+def lock(pk: int, *, wait: bool) -> Decision | None:
+    """The row, locked to the end of the transaction. None where it is gone, or somebody else holds it and `wait` is false."""
+    if wait:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT // timedelta(milliseconds=1)}ms"])
+    return Decision.objects.select_for_update(skip_locked=not wait, of=("self",)).filter(pk=pk).first()
+
+
+def announce(row: Decision, kind: str, *, actor: str = "", why: str = "") -> bool:
+    """Put a step of a decision into its store's chain, as well as that store allows. False where it could not be written."""
+    entry = NewEntry(
+        kind=kind,
+        actor=actor or row.actor,
+        agent=row.agent,
+        seq=row.seq,
+        tool=redact_text(row.tool),
+        decision_id=row.decision_id,
+        outcome=row.outcome,
+        reason=redact_text(row.reason),
+        content_digest=row.content_digest,
+        detail={"why": redact_text(why)} if why else {},
+    )
+    try:
+        get_store(row.store).append_entry(entry)
+    except (StoreError, UnknownStore) as exc:
+        # Nothing hangs on this entry: the decision itself goes on.
+        log.warning("entry %s of decision %s is not in the history of store %s: %s", kind, row.decision_id, row.store, exc)
+        return False
+    return True
+
+
+def turn_of(entry: Entry) -> int | None:
+    """The number of the turn that a settle wrote."""
+    turn = entry.detail.get("turn")
+    return turn if isinstance(turn, int) else None
+
+
+def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: WrittenBy, why: str = "") -> None:
+    _change(
+        row,
+        state=DecisionState.WRITTEN,
+        why=why,
+        entry_number=entry.number if entry else None,
+        turn_seq=turn_seq,
+        written_by=by,
+        next_try_at=None,
+    )
+
+
+def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> ActionsError | None:
+    """One attempt at a locked, waiting row. Leaves it as the attempt left the world; answers what the store objected."""
+    try:
+        store = get_store(row.store)
+        now = item or get_action(store, row.ref)
+        if now.action is not None and not now.action.is_open:
+            return _compare_end(row, store, now.action, first=first)
+        if now.lease is not None and now.lease.is_live:
+            raise LeaseLive(now.lease)
+        mark_written(row, *_settle(row, store, seen), WrittenBy.US)
+    except UnknownStore as exc:
+        return _postpone(row, StoreUnusable(row.store, f"{exc}; put it back into ACTION_STORES"))
+    except LeaseLive as exc:
+        return _leave_waiting(row, exc)
+    except ActionNotOpen as exc:
+        return _ended(row, exc, first=first)
+    except (StoreUnavailable, StoreReadOnly, StoreUnusable) as exc:
+        is_open_question = isinstance(exc, StoreUnavailable) and exc.may_be_written
+        return _refuse(row, exc, str(exc)) if first and not is_open_question else _postpone(row, exc)
+    except ActionChanged as exc:
+        return _refuse(row, exc, "the action is no longer the one that was decided about")
+    except ActionsError as exc:
+        return _refuse(row, exc, str(exc))
+    return None
+
+
+def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
+    written: Settled = settle(
+        store, row.ref, end_of(row), actor=row.actor, decision_id=row.decision_id, seen=seen or None, claim=row.claim
+    )
+    return written.entry, written.turn_seq
+
+
+def _compare_end(row: Decision, store: ActionStore, action: Action, *, first: bool) -> ActionsError | None:
+    """The action has ended: by this very decision before a crash, by its agent, or by somebody else."""
+    ours = store.find_settled_entry(row.decision_id)
+    if ours is not None:
+        mark_written(row, ours, turn_of(ours), WrittenBy.US)
+        return None
+    return _ended(row, ActionNotOpen(row.ref, action, find_ending(store, row.ref)), first=first)
+
+
+def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:
+    """The entry of the settle that ended this action; None where another program's write did."""
+    entries = store.list_entries(limit=50, agent=ref.agent, seq=ref.seq)
+    return next((entry for entry in entries if entry.kind == "settled"), None)
+
+
+def _ended(row: Decision, problem: ActionNotOpen, *, first: bool) -> ActionsError | None:
+    """Somebody ended it. By the agent with the same outcome counts as written, unless a person is there to be told."""
+    if problem.entry is None and problem.action.status == row.outcome and not first:
+        mark_written(row, None, None, WrittenBy.AGENT, why="its agent ended it itself, with the same outcome")
+        return None
+    who = problem.entry.actor if problem.entry else "its agent"
+    what = problem.action.error or problem.action.result
+    return _refuse(
+        row, problem, f"{who} ended it first: {problem.action.status}" + (f", {redact_text(what)[:300]}" if what else "")
+    )
+
+
+def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
+    lease = problem.lease
+    pause = timedelta(seconds=max(1, (lease.expires_at - lease.read_at) // SECOND))
+    why = f"its agent is alive: {lease.holder[:80]} holds the lease until {format_rfc3339(lease.expires_at)}"
+    is_announced = row.is_announced or announce(row, "waiting", why=why)
+    _change(row, why=why, is_announced=is_announced, next_try_at=timezone.now() + min(pause, LONGEST_PAUSE))
+    return problem
+
+
+def _postpone(row: Decision, problem: StoreError) -> StoreError:
+    pause = timedelta(seconds=2 ** min(row.attempts + 1, 6))
+    _change(row, why=str(problem), next_try_at=timezone.now() + min(pause, LONGEST_BACK_OFF))
+    return problem
+
+
+def _refuse(row: Decision, problem: ActionsError, why: str) -> ActionsError:
+    _change(row, state=DecisionState.REFUSED, why=why, next_try_at=None)
+    if not isinstance(problem, StoreError):
+        announce(row, "refused", why=why)
+    return problem
+
+
+def _change(row: Decision, **values: object) -> None:
+    """Change a row only where it is still waiting; the lock makes anything else impossible, and a bug should say so."""
+    waiting = Decision.objects.filter(pk=row.pk, state=DecisionState.WAITING)
+    if waiting.update(attempts=F("attempts") + 1, updated_at=timezone.now(), **values) != 1:
+        raise RuntimeError(f"decision {row.decision_id} changed while it was locked")

@@ -1,0 +1,104 @@
+"""The configured stores, opened on first use and again after a fork: pools and their threads do not survive one. Alone opens stores."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, cast
+
+from django.conf import settings
+from django.http import Http404
+
+from actions.errors import StoreUnusable
+from actions.records import StoreCheck
+from actions.store import open_store
+from actions.store.base import ActionStore
+
+__all__ = ["ActionStore", "UnknownStore", "get_store", "list_stores", "reset"]
+
+
+class UnknownStore(Http404):
+    """No store is configured under this name. Nothing was connected to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no store is called {name[:63]!r}")
+
+
+_lock = threading.Lock()
+_opened: dict[str, ActionStore] = {}
+_opened_in = os.getpid()
+
+
+def get_store(name: str) -> ActionStore:
+    """The store of that name, the same object on every call in this process. Connects with its first read, not here.
+
+    Raises:
+        UnknownStore: ACTION_STORES does not name it.
+    """
+    global _opened_in
+    if name not in settings.ACTION_STORES:
+        raise UnknownStore(name)
+    with _lock:
+        if _opened_in != os.getpid():
+            # Forget, never close: the connections are the parent's.
+            _opened.clear()
+            _opened_in = os.getpid()
+        if name not in _opened:
+            _opened[name] = _open(name)
+        return _opened[name]
+
+
+def list_stores() -> tuple[ActionStore, ...]:
+    """Every configured store, in the order of ACTION_STORES."""
+    return tuple(get_store(name) for name in settings.ACTION_STORES)
+
+
+def reset() -> None:
+    """Close what this process opened; the next use opens anew. For tests and for a clean end."""
+    with _lock:
+        if _opened_in == os.getpid():
+            for store in _opened.values():
+                store.close()
+        _opened.clear()
+
+
+def _open(name: str) -> ActionStore:
+    try:
+        return open_store(settings.ACTION_STORES[name], name=name)
+    except StoreUnusable as exc:
+        return cast("ActionStore", _Unusable(name, exc.problem))
+
+
+class _Unusable:
+    """A store whose address cannot be opened: it answers everything with why, so that the other stores go on."""
+
+    leases_known = False
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        self._problem = problem
+
+    def check(self) -> StoreCheck:
+        return StoreCheck(is_reachable=False, why_not=self._problem)
+
+    def close(self) -> None:
+        return
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+
+        def refuse(*args: object, **kwargs: object) -> Any:
+            raise StoreUnusable(self.name, self._problem)
+
+        return refuse
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork while another thread holds the lock would leave the child waiting for ever.
+    def _new_lock() -> None:
+        global _lock
+        _lock = threading.Lock()
+
+    os.register_at_fork(after_in_child=_new_lock)
