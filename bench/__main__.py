@@ -1,0 +1,73 @@
+"""`./run bench [NAME] [--quick|--full] [--jobs N] [--json FILE]`: starts what it needs, prints a table, stops it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.ground import Ground, laid
+from bench.learn import bench_learn
+from bench.plan import Plan, make_plan
+from bench.reads import bench_action, bench_queue
+from bench.report import Report, render
+from bench.settle import bench_settle
+from local.processes import ServerError
+
+# In the order in which they run: those that write come last.
+BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
+    "queue": bench_queue,
+    "action": bench_action,
+    "learn": bench_learn,
+    "settle": bench_settle,
+}
+
+
+def main(argv: list[str]) -> int:
+    args = parse(argv)
+    plan = make_plan(args.effort, args.jobs)
+    try:
+        with laid(plan.shape, tell) as ground:
+            report = Report(versions=ground.versions, data=asdict(plan.shape), options={"effort": args.effort, "jobs": args.jobs})
+            for name in [args.name] if args.name else BENCHES:
+                tell(f"{name} ...")
+                BENCHES[name](ground, plan, report)
+    except ServerError as exc:
+        print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
+        return 1
+    print(render(report))
+    if args.json:
+        args.json.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    return 0
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run bench", description="How long an operator waits, beside the real Recall client.")
+    parser.add_argument("name", nargs="?", metavar="NAME", choices=BENCHES, help=f"one of {', '.join(BENCHES)}; all without it")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--quick", dest="effort", action="store_const", const="quick", help="fewer samples; under two minutes")
+    effort.add_argument(
+        "--full", dest="effort", action="store_const", const="full", help="a million actions, every agent resumed"
+    )
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="settle so many at once, on both sides")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
+    parser.set_defaults(effort="usual")
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
