@@ -1,4 +1,4 @@
-"""Recall's idempotency key: deterministic, the same in every store and tenant for the same agent id and number."""
+"""Names that follow from an action's agent and number: Recall's idempotency key and the outputs that hold its large values."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def action_key(agent: str, seq: int) -> str:
 
 def is_agent_id(text: str) -> bool:
     return AGENT_ID.fullmatch(text) is not None
+
+
+def args_ref(seq: int) -> str:
+    """The output that holds an action's whole arguments when they overflow (recall-records 3.5)."""
+    return f"act-{seq}-args"
+
+
+def result_ref(seq: int) -> str:
+    """The output that holds an action's whole result when it overflows (recall-records 3.5)."""
+    return f"act-{seq}-result"

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from actions.digests import decision_digest
 from actions.errors import InvalidDecision
+from actions.keys import result_ref
 from actions.records import Action, ActionEnd, ActionRef, ActionStatus, NewEntry, Settled
 from actions.redaction import redact_text
 from actions.rules import check_end, check_end_for
 from actions.store.base import ActionStore
-from actions.store.codec import result_ref
 from actions.turns import SettlementTurn, settlement_turn, store_value
 
 DECISION_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)

@@ -55,14 +55,6 @@ def head_id(agent: str) -> str:
     return f"{agent}:{HEAD}"
 
 
-def args_ref(seq: int) -> str:
-    return f"act-{seq}-args"
-
-
-def result_ref(seq: int) -> str:
-    return f"act-{seq}-result"
-
-
 def page_of(seq: int) -> str:
     """The page key, which Recall keeps as a string; without it a record is invisible to paging."""
     return str((seq - 1) // PAGE_SIZE)
