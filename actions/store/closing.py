@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from actions.arguments import parse_arguments
 from actions.digests import action_digest, claim_digest, sha256_text
 from actions.errors import ActionChanged, DecisionIdReused, RecordUnreadable
+from actions.keys import result_ref
 from actions.records import Action, ActionEnd, ActionRef, Entry, Lease, NewEntry, Output, Settled, Turn, Unreadable
 from actions.redaction import redact_arguments, redact_text
 from actions.rules import check_end_for
@@ -18,7 +19,6 @@ from actions.store.codec import (
     encode_output,
     encode_turn,
     output_id,
-    result_ref,
     turn_id,
 )
 from actions.times import Instant, format_rfc3339
