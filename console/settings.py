@@ -81,12 +81,15 @@ MIDDLEWARE = [
     "console.static_files.StaticFilesMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "console.middleware.IdleTimeout",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "console.middleware.SameOrigin",
+    "console.middleware.DrawnProblems",
     "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "console.urls"
@@ -103,6 +106,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "console.context.console",
             ],
         },
     }
@@ -145,12 +149,14 @@ AXES_RESET_ON_SUCCESS = True
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+AXES_LOCKOUT_CALLABLE = "console.views.account.locked_out"
 
 SESSION_COOKIE_AGE = int(timedelta(hours=12).total_seconds())  # at most, however busy
 SESSION_IDLE_TIMEOUT = env.minutes("SESSION_IDLE_MINUTES", 30, highest=720)  # background refreshes do not extend it
 # __Host- and Secure need https, which neither a laptop nor the demo has.
 _PREFIX = "__Host-" if PRODUCTION else ""
 SESSION_COOKIE_NAME = f"{_PREFIX}sessionid"
+CSRF_FAILURE_VIEW = "console.views.errors.csrf_failure"
 CSRF_COOKIE_NAME = f"{_PREFIX}csrftoken"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True

@@ -2,6 +2,78 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-urlpatterns: list[URLPattern] = []
+from console import health
+from console.api import api
+from console.views import account, action, agent, decision, events, history, queue, store
+
+
+class AgentConverter:
+    """An agent id as Recall allows it."""
+
+    regex = r"[A-Za-z0-9._-]{1,128}"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+class StoreConverter(AgentConverter):
+    """A store's name as ACTION_STORES allows it."""
+
+    regex = r"[a-z0-9][a-z0-9_-]{0,62}"
+
+
+class NumberConverter(AgentConverter):
+    """A number from 1 that a database can be asked for."""
+
+    regex = r"[1-9][0-9]{0,17}"
+
+    def to_python(self, value: str) -> int:  # type: ignore[override]
+        return int(value)
+
+    def to_url(self, value: object) -> str:
+        return str(value)
+
+
+register_converter(AgentConverter, "agent")
+register_converter(StoreConverter, "store")
+register_converter(NumberConverter, "number")
+
+one_action = [
+    path("", action.action, name="action"),
+    path("status/", action.status, name="action-status"),
+    path("arguments/", action.arguments, name="action-arguments"),
+    path("result/", action.result, name="action-result"),
+    path("turn/", decision.show_turn, name="decision-preview"),
+    path("decision/", decision.commit, name="decision"),
+    path("decision/withdraw/", decision.take_back, name="decision-withdraw"),
+]
+pages = [
+    path("", queue.queue, name="queue"),
+    path("actions/<store:store>/<agent:agent>/<number:seq>/", include(one_action)),
+    path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
+    path("history/", history.history, name="history"),
+    path("history/<store:store>/<number:number>/", history.entry, name="entry"),
+    path("stores/", store.stores, name="stores"),
+    path("events/", events.events, name="events"),
+]
+accounts = [
+    path("login/", account.login, name="login"),
+    path("logout/", account.logout, name="logout"),
+    path("theme/", account.theme, name="theme"),
+]
+machines = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("api/v1/", api.urls),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [*pages, *accounts, *machines]
+
+handler403 = "console.views.errors.forbidden"
+handler404 = "console.views.errors.not_found"
+handler500 = "console.views.errors.server_error"

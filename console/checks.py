@@ -1,0 +1,39 @@
+"""What each store can be used for, asked at most every half minute: a banner must not cost a round trip per page."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from actions.records import StoreCheck
+from console.stores import ActionStore
+
+FRESH_S = 30.0
+
+
+class _Answer(NamedTuple):
+    check: StoreCheck
+    asked_at: float  # monotonic
+
+
+_lock = threading.Lock()
+_answers: WeakKeyDictionary[ActionStore, _Answer] = WeakKeyDictionary()
+
+
+def recent_check(store: ActionStore) -> StoreCheck:
+    """The store's check, up to half a minute old. For words on a screen only: whether a settle is possible, the settle itself finds out."""
+    with _lock:
+        answer = _answers.get(store)
+    if answer is None or time.monotonic() - answer.asked_at > FRESH_S:
+        answer = _Answer(store.check(), time.monotonic())
+        with _lock:
+            _answers[store] = answer
+    return answer.check
+
+
+def forget() -> None:
+    """Ask anew; after a store was prepared, and between tests."""
+    with _lock:
+        _answers.clear()

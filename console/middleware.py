@@ -1,0 +1,62 @@
+"""What holds for every request: an idle session ends, a POST comes from our own pages, a store that fails is said on a drawn page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
+
+from actions.errors import InvalidQuery, StoreError
+from console.views import errors
+
+SEEN_AT = "seen_at"
+BACKGROUND = "X-Background"
+"""Header of requests that the page makes by itself; they do not keep a session alive."""
+_WRITE_EVERY_S = 60
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+
+
+class IdleTimeout(MiddlewareMixin):
+    """End a session that nobody used for SESSION_IDLE_TIMEOUT. Stands before AuthenticationMiddleware's user is first looked at."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
+            return
+        now = int(time.time())
+        seen_at = request.session.get(SEEN_AT, now)
+        if now - seen_at > settings.SESSION_IDLE_TIMEOUT.total_seconds():
+            request.session.flush()
+        elif SEEN_AT not in request.session or (now - seen_at >= _WRITE_EVERY_S and not _is_background(request)):
+            request.session[SEEN_AT] = now
+
+
+class SameOrigin(MiddlewareMixin):
+    """Refuse a session's POST that the browser itself says another site started; the CSRF token is asked for besides."""
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., HttpResponse], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> HttpResponse | None:
+        site = request.headers.get("Sec-Fetch-Site", "same-origin")
+        if request.method in _SAFE or site in ("same-origin", "none") or getattr(view, "csrf_exempt", False):
+            return None
+        return errors.csrf_failure(request, reason="another site started this request")
+
+
+class DrawnProblems(MiddlewareMixin):
+    """A store that does not answer and a filter that cannot be understood become pages of their own, or panels inside one."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if isinstance(exception, StoreError):
+            return errors.store_problem(request, exception)
+        if isinstance(exception, InvalidQuery):
+            return errors.bad_query(request, exception)
+        return None
+
+
+def _is_background(request: HttpRequest) -> bool:
+    return BACKGROUND in request.headers

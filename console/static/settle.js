@@ -1,0 +1,186 @@
+// What the console does beyond plain links and forms. Everything works without it.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  root.classList.add("js");
+  const find = (selector, within = document) => within.querySelector(selector);
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const wide = matchMedia("(min-width: 1200px)");
+
+  // --- live: one event stream while the tab is seen; it only says that something changed ---
+  const live = find("[data-live]");
+  const WORDS = { on: "live", wait: "connecting", off: "not live: asking every 30 s" };
+  let stream = null, retry = 0, pause = 1000;
+  function say(state) {
+    if (!live || live.dataset.live === state) return;
+    live.dataset.live = state;
+    find("[data-live-word]", live).textContent = WORDS[state];
+  }
+  function open() {
+    const url = document.body.dataset.events;
+    if (!url || stream || document.hidden) return;
+    stream = new EventSource(url);
+    stream.addEventListener("open", () => { say("on"); pause = 1000; });
+    stream.addEventListener("changed", () => document.body.dispatchEvent(new Event("changed")));
+    stream.addEventListener("error", () => {
+      // Closed for good means refused or gone: ask again later, and leave it to the next fetch to find out why.
+      say(stream.readyState === EventSource.CLOSED ? "off" : "wait");
+      if (stream.readyState !== EventSource.CLOSED) return;
+      close();
+      retry = setTimeout(open, pause);
+      pause = Math.min(pause * 2, 30000);
+    });
+  }
+  function close() { clearTimeout(retry); if (stream) stream.close(); stream = null; }
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  open();
+
+  const clock = find("[data-clock]");
+  const tick = () => { clock.textContent = new Date().toISOString().slice(11, 16) + " UTC"; };
+  if (clock) { tick(); setInterval(tick, 5000); }
+
+  // --- the queue and the action beside it ---
+  // Where there is no room for two, or somebody asks for a new tab, a link is a link.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-pane]");
+    if (!link) return;
+    if (!find("#pane") || !wide.matches || event.ctrlKey || event.metaKey || event.shiftKey) event.stopImmediatePropagation();
+  }, true);
+  document.addEventListener("click", (event) => {
+    const back = event.target.closest("a[data-back]");
+    const split = find(".split");
+    if (back && split && wide.matches && split.hasAttribute("data-open")) { event.preventDefault(); closePane(); }
+  });
+  function closePane() {
+    const url = new URL(location.href);
+    const ref = url.searchParams.get("open");
+    url.searchParams.delete("open");
+    history.pushState({ htmx: true }, "", url);
+    find(".split").removeAttribute("data-open");
+    find("#pane").replaceChildren();
+    const strip = find(`a[data-pane="${CSS.escape(ref || "")}"]`);
+    mark();
+    if (strip) strip.focus();
+  }
+  function mark() {
+    const ref = new URLSearchParams(location.search).get("open");
+    for (const link of all(".strip a[data-pane]")) {
+      const strip = link.closest(".strip");
+      if (link.dataset.pane === ref) strip.setAttribute("aria-current", "true"); else strip.removeAttribute("aria-current");
+    }
+  }
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    // The list is fetched for the address as it is now, which names the opened action.
+    if (event.target.id === "queue") event.detail.path = location.pathname + location.search;
+  });
+
+  let versions = new Map();
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const target = event.detail.target;
+    if (target.id === "queue") versions = new Map(all(".strip", target).map((strip) => [strip.id, strip.dataset.version]));
+    // A live part keeps what it showed while the console cannot say anything newer.
+    if (event.detail.xhr.status >= 400 && event.detail.elt.hasAttribute("data-live-part")) { event.detail.shouldSwap = false; say("off"); }
+  });
+  document.body.addEventListener("htmx:afterSettle", (event) => {
+    const target = event.detail.target;
+    if (target.id === "pane") { find(".split").setAttribute("data-open", ""); mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; head.focus({ preventScroll: true }); }
+    if (target.id === "queue" && event.detail.elt.id === "queue") {
+      for (const strip of all("#queue .strip")) if (versions.size && versions.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
+    }
+    if (find("#decision") && (target.id === "decision" || event.detail.elt.id === "decision")) { prepare(document); find("#decision").focus({ preventScroll: true }); }
+  });
+  document.addEventListener("animationend", (event) => event.target.classList.remove("changed"));
+
+  // --- the decision form: the turn as it would be written, a draft that survives an ended session, one submit ---
+  let typing = 0;
+  function preview(form, wait) {
+    clearTimeout(typing);
+    // What is on the slip is no longer what the form says: until it is, a commit only shows the turn again.
+    const seen = find("[name=turn_seen]", form), slip = find(".slip", form);
+    if (seen) seen.value = "";
+    if (slip) slip.classList.add("stale");
+    typing = setTimeout(() => { const turn = find("#turn", form); if (turn) htmx.trigger(turn, "preview"); }, wait);
+  }
+  const draftKey = (form) => "draft:" + form.dataset.draft;
+  const DRAFT = ["outcome", "reason", "result", "error", "look_again_at"];
+  function keepDraft(form) {
+    const data = new FormData(form);
+    sessionStorage.setItem(draftKey(form), JSON.stringify(DRAFT.map((name) => [name, data.get(name) || ""])));
+  }
+  function prepare(within) {
+    for (const form of all("form[data-draft]", within)) {
+      const kept = sessionStorage.getItem(draftKey(form));
+      if (!kept || form.elements.reason.value) continue;
+      for (const [name, value] of JSON.parse(kept)) if (value && form.elements[name]) form.elements[name].value = value;
+      if (form.elements.reason.value) preview(form, 0);
+    }
+  }
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-draft]");
+    if (!form) return;
+    keepDraft(form);
+    preview(form, event.target.name === "outcome" ? 0 : 250);
+  });
+  document.addEventListener("click", (event) => {
+    const chip = event.target.closest("[data-preset]");
+    if (!chip) return;
+    event.preventDefault();
+    const reason = chip.form.elements.reason;
+    reason.value = [reason.value.trim(), chip.value].filter(Boolean).join(". ");
+    reason.focus();
+    reason.dispatchEvent(new Event("input", { bubbles: true }));
+  }, true);
+  document.addEventListener("submit", (event) => {
+    const button = event.submitter;
+    if (button && button.hasAttribute("data-once")) setTimeout(() => { button.disabled = true; });
+  });
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    const form = event.detail.elt;
+    if (!form.matches("form")) return;
+    const status = event.detail.xhr.status;
+    if (form.dataset.draft && [200, 201, 202].includes(status) && find("#decision .answer")) sessionStorage.removeItem(draftKey(form));
+    if (status && status < 500) return;
+    const button = find("[data-once]", form), unknown = find("#no-answer", form);
+    if (button) button.disabled = false;
+    if (unknown && status !== 503) unknown.hidden = false;
+  });
+  document.body.addEventListener("htmx:sendError", () => say("off"));
+  prepare(document);
+
+  // --- keys; none of them decides anything ---
+  const help = find("#help"), single = find("[data-keys]");
+  if (single) {
+    single.checked = localStorage.getItem("keys") !== "off";
+    single.addEventListener("change", () => localStorage.setItem("keys", single.checked ? "on" : "off"));
+  }
+  for (const button of all("[data-help]")) button.addEventListener("click", () => help.showModal());
+  function move(step) {
+    const links = all(".strip .what a");
+    if (!links.length) return;
+    const current = links.indexOf(document.activeElement);
+    const from = current >= 0 ? current : links.findIndex((link) => link.closest("[aria-current]"));
+    links[Math.min(links.length - 1, Math.max(0, from + step))].focus();
+  }
+  function choose(outcome) {
+    const radio = find(`#decision input[value="${outcome}"]`);
+    if (!radio || radio.disabled) return;
+    radio.click();
+    find("#decision").scrollIntoView();
+    find("#reason").focus();
+  }
+  const keys = {
+    j: () => move(1), k: () => move(-1), d: () => choose("done"), f: () => choose("failed"),
+    o: () => { if (document.activeElement.matches(".strip a")) document.activeElement.click(); },
+    "/": () => { const text = find("#f-text"); if (text) { text.closest("details").open = true; text.focus(); } },
+    "?": () => help.showModal(),
+    Escape: () => { const back = find("a[data-back]"); if (back) back.click(); },
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
+    if (event.target.matches("input:not([type=radio]), select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
+    if (event.key !== "Escape" && single && !single.checked) return;
+    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+  });
+})();

@@ -1,0 +1,124 @@
+"""How a screen writes other people's text, times, ages and states. Everything is built by format_html: nothing is marked safe."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from actions.records import Entry
+from actions.times import Instant, format_rfc3339, to_datetime
+from console.untrusted import LINE_CHARS, Piece, redact_any, show
+from console.words import ENTRY_KINDS, STATES
+
+register = template.Library()
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+@register.simple_tag
+def shown(text: object, limit: int = LINE_CHARS) -> SafeString:
+    """One line of somebody else's text that is redacted already: hidden characters named, isolated from its neighbours' direction."""
+    return _html(str(text), limit, lines=False)
+
+
+@register.simple_tag
+def shown_lines(text: object, limit: int = 4096) -> SafeString:
+    """The same over several lines; goes into an element that keeps line feeds."""
+    return _html(str(text), limit, lines=True)
+
+
+@register.simple_tag
+def redacted(text: object, limit: int = LINE_CHARS) -> SafeString:
+    """One line of a text that nobody redacted yet."""
+    return _html(redact_any(str(text)), limit, lines=False)
+
+
+@register.simple_tag
+def redacted_lines(text: object, limit: int = 4096) -> SafeString:
+    """Several lines of a text that nobody redacted yet."""
+    return _html(redact_any(str(text)), limit, lines=True)
+
+
+def _html(text: str, limit: int, *, lines: bool) -> SafeString:
+    found = show(text, limit=limit, lines=lines)
+    body = format_html_join("", "{}", ((_piece(piece),) for piece in found.pieces))
+    if not found.left_out:
+        return format_html("<bdi>{}</bdi>", body)
+    return format_html('<bdi>{}</bdi> <span class="cut">… {} more characters</span>', body, f"{found.left_out:,}")
+
+
+def _piece(piece: Piece) -> str | SafeString:
+    return format_html('<span class="esc">{}</span>', piece.text) if piece.is_escape else piece.text
+
+
+@register.simple_tag
+def state(name: str) -> SafeString:
+    """A state as shape and word."""
+    word = STATES[name].word if name in STATES else name.replace("_", " ")
+    return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+
+
+@register.simple_tag
+def shape(name: str) -> SafeString:
+    """The shape of a state; says nothing to a screen reader, so a word always stands beside it."""
+    return format_html('<svg class="shape" aria-hidden="true"><use href="{}#{}"></use></svg>', static("shapes.svg"), name)
+
+
+@register.simple_tag
+def instant(at: Instant | datetime | None) -> SafeString | str:
+    """A moment with its zone: `18:20 UTC` today, `28 Nov 18:20 UTC` on other days of the year."""
+    if at is None:
+        return "—"
+    moment = at if isinstance(at, datetime) else to_datetime(at)
+    exact = moment.isoformat() if isinstance(at, datetime) else format_rfc3339(at)
+    today = timezone.now()
+    pattern = (
+        "%H:%M UTC"
+        if moment.date() == today.date()
+        else "%-d %b %H:%M UTC"
+        if moment.year == today.year
+        else "%-d %b %Y %H:%M UTC"
+    )
+    return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, moment.strftime(pattern))
+
+
+@register.filter
+def age(seconds: int) -> str:
+    """`40 s`, `41 min`, `3 h 20 min`, `2 d 4 h`, `40 d`: two units at most."""
+    seconds = max(0, int(seconds))
+    if seconds < _MINUTE:
+        return f"{seconds} s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE} min"
+    if seconds < _DAY:
+        return _two(seconds, _HOUR, "h", _MINUTE, "min")
+    return _two(seconds, _DAY, "d", _HOUR, "h") if seconds < 14 * _DAY else f"{seconds // _DAY} d"
+
+
+def _two(seconds: int, big: int, big_name: str, small: int, small_name: str) -> str:
+    whole, rest = divmod(seconds, big)
+    return f"{whole} {big_name} {rest // small} {small_name}" if rest // small else f"{whole} {big_name}"
+
+
+@register.filter
+def since(at: Instant | datetime) -> int:
+    """Seconds from a moment until now, by this server's clock; 0 where it lies ahead."""
+    moment = at if isinstance(at, datetime) else to_datetime(at)
+    return max(0, int((timezone.now() - moment).total_seconds()))
+
+
+@register.filter
+def capped(number: int, most: int = 1000) -> str:
+    """A count that never claims more than was worth counting: `1,000+`."""
+    return f"{most:,}+" if number > most else f"{number:,}"
+
+
+@register.filter
+def kind_says(entry: Entry) -> str:
+    """What an entry's kind means, as the verb between who and what."""
+    return ENTRY_KINDS.get(entry.kind, entry.kind)

@@ -1,0 +1,144 @@
+"""One action: the claim, the world, the agent, what was entered about it, and at the bottom the decision."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+from django_htmx.http import push_url
+
+from actions.errors import StoreError
+from actions.facts import LOWEST_RISK, CallKind
+from actions.queries import ActionItem, read_result
+from actions.records import ActionClass, ActionRef
+from console.access import Right, item_or_404, may
+from console.checks import recent_check
+from console.forms import DecisionForm, new_decision_form
+from console.htmx import beside_queue, render_part
+from console.services.decisions import current_decisions, latest_notes
+from console.stores import get_store
+from console.untrusted import PREVIEW_CHARS, pretty
+from console.views.gate import signed_in
+from console.words import CLASSES, OUTCOMES, STATES, presets
+
+TURNS_SHOWN = 6
+ENTRIES_SHOWN = 50
+MAX_SHOWN = 1_200_000
+"""Characters of a value shown whole: a little more than Recall keeps, pretty-printed."""
+_REF = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})/([A-Za-z0-9._-]{1,128})/([1-9]\d{0,17})", re.ASCII)
+
+
+@signed_in
+@require_safe
+def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
+    """The whole page, or the article alone for the pane beside the queue, whose address then names it."""
+    ref = ActionRef(store, agent, seq)
+    response = render_part(request, "actions/action.html", "actions/_action.html", action_context(request, ref))
+    beside = beside_queue(request, ref)
+    return push_url(response, beside) if beside else response
+
+
+@signed_in
+@require_safe
+def status(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
+    """What may change while somebody reads: state, lease, the decision on its way, entries. Fetched when something changed elsewhere."""
+    context = action_context(request, ActionRef(store, agent, seq), with_agent=False)
+    return render_part(request, "actions/action.html", "actions/_status.html", context | {"seen": request.GET.get("seen", "")})
+
+
+@signed_in
+@require_safe
+def arguments(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
+    """The whole arguments, redacted."""
+    item = item_or_404(request.user, ActionRef(store, agent, seq), Right.READ)
+    return _whole(request, item, "Arguments", pretty(item.arguments))
+
+
+@signed_in
+@require_safe
+def result(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
+    """The whole result, redacted."""
+    item = item_or_404(request.user, ActionRef(store, agent, seq), Right.READ)
+    if item.action is None:
+        raise Http404("an unreadable record has no result")
+    return _whole(request, item, "Result", read_result(get_store(store), item.action))
+
+
+def parse_ref(text: str) -> ActionRef | None:
+    """The action named in an address (`store/agent/number`); None where it names none."""
+    match = _REF.fullmatch(text)
+    return ActionRef(match[1], match[2], int(match[3])) if match else None
+
+
+def action_context(
+    request: HttpRequest, ref: ActionRef, *, form: DecisionForm | None = None, with_agent: bool = True
+) -> dict[str, Any]:
+    """Everything the article shows, for somebody who may read the action."""
+    item = item_or_404(request.user, ref, Right.READ)
+    tool = item.action.tool if item.action else ""
+    check = recent_check(get_store(ref.store))
+    decision = current_decisions([ref]).get(ref)
+    context: dict[str, Any] = {
+        "item": item,
+        "ref": ref,
+        "state_word": STATES[item.state],
+        "class_says": CLASSES.get(item.action.action_class, "") if item.action else "",
+        "weighs": item.facts is not None and item.facts.risk < LOWEST_RISK,
+        "arguments": pretty(item.arguments),
+        "preview_chars": PREVIEW_CHARS,
+        "decision": decision,
+        "note": latest_notes([ref]).get(ref),
+        "check": check,
+        "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
+        **_entries(request, ref, tool),
+        **decision_context(item, form),
+    }
+    return context | (_agent(request, ref) if with_agent else {})
+
+
+def decision_context(item: ActionItem, form: DecisionForm | None = None) -> dict[str, Any]:
+    """What the decision form needs, also where it is answered alone."""
+    action = item.action
+    return {
+        "form": form or new_decision_form(item.digest, action),
+        "outcomes": OUTCOMES,
+        "presets": presets(item.facts.kind if item.facts else CallKind.OTHER),
+        "is_pure": action is not None and action.action_class is ActionClass.PURE,
+        "is_idempotent": action is not None and action.action_class is ActionClass.IDEMPOTENT,
+        "is_held": item.lease is not None and item.lease.is_live,
+        "decide_url": reverse("decision", args=[item.store, item.agent, item.seq]),
+        "preview_url": reverse("decision-preview", args=[item.store, item.agent, item.seq]),
+    }
+
+
+def _entries(request: HttpRequest, ref: ActionRef, tool: str) -> dict[str, Any]:
+    """Who did what about this action, newest first; None where this person may not know."""
+    if not may(request.user, Right.HISTORY, store=ref.store, tool=tool):
+        return {"entries": None}
+    try:
+        return {"entries": get_store(ref.store).list_entries(limit=ENTRIES_SHOWN, agent=ref.agent, seq=ref.seq)}
+    except StoreError as exc:
+        return {"entries": (), "entries_problem": exc.problem}
+
+
+def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
+    """What the agent says it is doing. Its words may concern every tool of the store, so they are for those who may see every tool."""
+    if not may(request.user, Right.READ, store=ref.store):
+        return {"is_agent_hidden": True}
+    store = get_store(ref.store)
+    try:
+        return {
+            "working_state": store.find_working_state(ref.agent),
+            "turns": store.list_turns(ref.agent, limit=TURNS_SHOWN),
+            "pointers": store.list_pointers(ref.agent, limit=20),
+        }
+    except StoreError as exc:
+        return {"agent_problem": exc.problem}
+
+
+def _whole(request: HttpRequest, item: ActionItem, title: str, text: str) -> HttpResponse:
+    context = {"item": item, "ref": item.ref, "title": title, "text": text, "max_shown": MAX_SHOWN}
+    return render_part(request, "actions/whole.html", "actions/_whole.html", context)

@@ -1,0 +1,36 @@
+"""Who may come in at all: signed in, and with a role somewhere. What they may see there, each view asks access.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from console.access import has_any_role
+from console.htmx import go_to, to_login, wants_partial
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def signed_in(view: View[P]) -> View[P]:
+    """Only for people with a role: strangers go to the login, people without a role to a page that says so."""
+
+    @wraps(view)
+    def gate(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return to_login(request, ended=settings.SESSION_COOKIE_NAME in request.COOKIES)
+        if not has_any_role(request.user):
+            return (
+                go_to(request, reverse("queue"))
+                if wants_partial(request)
+                else render(request, "account/no_role.html", status=403)
+            )
+        return view(request, *args, **kwargs)
+
+    return gate

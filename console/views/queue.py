@@ -1,0 +1,146 @@
+"""The doubt queue: unresolved calls of all stores, and on wide screens the opened one beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from actions.digests import sha256_text
+from actions.errors import InvalidQuery, StoreError
+from actions.facts import LOWEST_RISK
+from actions.queries import ActionFilter, ActionItem, ActionPage, list_actions
+from actions.records import ActionRef
+from console.access import Right, may_somewhere, visible, visible_stores
+from console.checks import recent_check
+from console.forms import QueueFilters
+from console.htmx import render_part, wants_partial
+from console.models import Decision, Note
+from console.services.decisions import current_decisions, latest_notes
+from console.views.action import action_context, parse_ref
+from console.views.gate import signed_in
+from console.words import GROUPS, UNREADABLE_GROUP
+
+PAGE_SIZE = 50
+_AGENT = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,128}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One strip of the queue."""
+
+    item: ActionItem
+    group: str  # heading above this strip; empty where it is the one before's
+    decision: Decision | None
+    note: Note | None
+    is_open_beside: bool
+
+    @property
+    def href(self) -> str:
+        """Empty where no address can name the action: an unreadable record with a broken id."""
+        item = self.item
+        if item.seq is None or item.seq < 1 or not _AGENT.fullmatch(item.agent):
+            return ""
+        return reverse("action", args=[item.store, item.agent, item.seq])
+
+    @property
+    def key(self) -> str:
+        """A stable id for the element, whatever the agent is called."""
+        item = self.item
+        record = item.unreadable.record_id if item.unreadable else ""
+        return sha256_text(f"{item.store}/{item.agent}/{item.seq}/{record}")[:16]
+
+    @property
+    def version(self) -> str:
+        """Moves when something about the strip that a person would want to see has changed."""
+        decision = f"{self.decision.pk}:{self.decision.state}" if self.decision else ""
+        return sha256_text(f"{self.item.digest}/{self.item.state}/{decision}/{self.note.pk if self.note else ''}")[:16]
+
+    @property
+    def weighs(self) -> bool:
+        return self.item.facts is not None and self.item.facts.risk < LOWEST_RISK
+
+
+@signed_in
+@require_safe
+def queue(request: HttpRequest) -> HttpResponse:
+    """The list, as page or as the piece that live updates fetch."""
+    filters = QueueFilters(request.GET)
+    if not filters.is_valid():
+        raise InvalidQuery("; ".join(f"{name}: {' '.join(problems)}" for name, problems in filters.errors.items()))
+    wanted = filters.to_filter()
+    opened = parse_ref(request.GET.get("open", ""))
+    page = _read(request, wanted)
+    context: dict[str, Any] = {
+        "filters": filters,
+        "page": page,
+        "rows": tuple(_rows(page.items, opened)),
+        "limits": _limits(request, wanted),
+        "is_first_page": not request.GET.get("cursor"),
+        "open": opened,
+        "has_several_stores": len(visible_stores(request.user)) > 1,
+        "tools": sorted({item.action.tool for item in page.items if item.action}),
+        "may_settle": may_somewhere(request.user, Right.SETTLE),
+    }
+    if opened and not wants_partial(request):
+        context |= _opened(request, opened)
+    return render_part(request, "queue/queue.html", "queue/_list.html", context)
+
+
+def _opened(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
+    """The action beside the list; the list goes on where it cannot be shown."""
+    try:
+        return action_context(request, ref)
+    except (Http404, PermissionDenied, StoreError) as exc:
+        return {"opened_problem": str(exc)}
+
+
+def next_in_doubt(request: HttpRequest, after: ActionRef) -> ActionItem | None:
+    """The first action of the queue that is not the one just dealt with."""
+    filters = QueueFilters({})
+    filters.is_valid()
+    page = list_actions(visible_stores(request.user), filters.to_filter(), limit=2, may_see=visible(request.user))
+    return next((item for item in page.items if item.ref != after and item.action), None)
+
+
+def _read(request: HttpRequest, wanted: ActionFilter) -> ActionPage:
+    return list_actions(
+        visible_stores(request.user),
+        wanted,
+        limit=PAGE_SIZE,
+        cursor=request.GET.get("cursor"),
+        may_see=visible(request.user),
+    )
+
+
+def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row]:
+    refs = [item.ref for item in items]
+    decisions, notes = current_decisions(refs), latest_notes(refs)
+    group = ""
+    for item in items:
+        heading = GROUPS[item.facts.risk] if item.facts else UNREADABLE_GROUP
+        decision = decisions.get(item.ref)
+        yield Row(
+            item=item,
+            group="" if heading == group else heading,
+            decision=decision if decision and decision.is_pending else None,
+            note=notes.get(item.ref),
+            is_open_beside=item.ref == opened,
+        )
+        group = heading
+
+
+def _limits(request: HttpRequest, wanted: ActionFilter) -> list[tuple[str, str]]:
+    """Stores that can be read and not settled, with the reason."""
+    found = []
+    for store in visible_stores(request.user):
+        check = recent_check(store)
+        if check.is_reachable and not check.can_settle and (not wanted.stores or store.name in wanted.stores):
+            found.append((store.name, check.why_not))
+    return found

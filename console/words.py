@@ -1,0 +1,91 @@
+"""The words of the screens for states, classes, outcomes and answers: one meaning each, used wherever they appear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from actions.facts import CallKind
+from actions.records import ActionClass, ActionState
+
+
+class Word(NamedTuple):
+    """A short word, and the sentence that says what it means."""
+
+    word: str
+    says: str
+
+
+STATES: Mapping[str, Word] = {
+    ActionState.INTERRUPTED: Word("interrupted", "its process died and nobody resumed"),
+    ActionState.UNKNOWN: Word("unknown", "a resume could not tell whether it happened"),
+    ActionState.UNCLEAR: Word("unclear", "may be left over from an earlier process"),
+    ActionState.IN_FLIGHT: Word("in flight", "its process is alive: hands off"),
+    ActionState.DONE: Word("done", "it happened"),
+    ActionState.FAILED: Word("failed", "it did not happen"),
+    ActionState.ABANDONED: Word("abandoned", "given up: nobody will find out, or it will not be run again"),
+    ActionState.UNREADABLE: Word("unreadable", "the record cannot be decoded; nothing is guessed about it"),
+}
+
+CLASSES: Mapping[str, str] = {
+    ActionClass.EXTERNAL: "changes the world each time it runs",
+    ActionClass.IDEMPOTENT: "a second run with the same key is the same effect",
+    ActionClass.PURE: "only reads",
+}
+
+GROUPS: Mapping[int, str] = {0: "Money", 1: "Cannot be taken back", 2: "Everything else"}
+"""Headings of the queue by risk rank."""
+UNREADABLE_GROUP = "Unreadable records"
+
+
+class Outcome(NamedTuple):
+    """One choice of the decision form."""
+
+    value: str
+    label: str  # what the person says
+    says: str  # what it does
+    commit: str  # on the button that writes it
+
+
+OUTCOMES: tuple[Outcome, ...] = (
+    Outcome("done", "It happened", "The agent reads that it is done.", "Write: it happened"),
+    Outcome("failed", "It did not happen", "The agent reads that it failed.", "Write: it did not happen"),
+    Outcome("abandoned", "Give up on it", "The agent reads that nobody will find out.", "Write: given up"),
+    Outcome("later", "Cannot tell yet", "A note for people. The agent reads nothing.", "Keep the note"),
+)
+OUTCOME_LABELS: Mapping[str, str] = {outcome.value: outcome.label for outcome in OUTCOMES}
+
+_EMAIL = {
+    "done": ("Found in the Sent folder", "The recipient confirmed it"),
+    "failed": ("Not in the Sent folder", "The mail server refused it"),
+}
+_MONEY = {
+    "done": ("Seen in the provider's dashboard", "The customer confirmed it"),
+    "failed": ("Not in the provider's log", "The provider declined it"),
+}
+_ANY = {
+    "done": ("Seen in the target system", "The customer confirmed it"),
+    "failed": ("Not in the target system's log", "The target system refused it"),
+}
+_ALWAYS = {
+    "abandoned": ("No longer needed", "Done by hand instead", "Nobody can find out any more"),
+    "later": ("The provider cannot be reached", "Waiting for the customer's answer"),
+}
+
+
+def presets(kind: CallKind) -> Mapping[str, tuple[str, ...]]:
+    """Reasons offered for a kind of call, by outcome: what was looked at, never what is believed."""
+    return {**{CallKind.EMAIL: _EMAIL, CallKind.MONEY: _MONEY}.get(kind, _ANY), **_ALWAYS}
+
+
+ENTRY_KINDS: Mapping[str, str] = {
+    "settled": "decided",
+    "proposed": "proposed",
+    "held": "holds back",
+    "waiting": "decided, waits for the lease",
+    "withdrawn": "withdrew",
+    "refused": "was refused",
+    "observed": "saw it end",
+    "prepared": "prepared the store",
+    "unreadable": "entry cannot be read",
+}
