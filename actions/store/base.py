@@ -173,5 +173,3 @@ class ActionStore(Protocol):
     def read_head(self) -> ChainHead:
         """The chain's newest number and hash as kept beside the entries; number 0 where it is empty or not prepared."""
         ...
-
-

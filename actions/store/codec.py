@@ -238,7 +238,13 @@ def encode_turn(turn: Turn, *, epoch: int) -> Metadata:
 def encode_output(output: Output, *, epoch: int) -> Metadata:
     """An output's metadata; the summary defaults to the content's first 200 bytes, as Recall's does."""
     summary = output.summary or output.content.encode()[:200].decode("utf-8", "ignore") + "..."
-    body = {"ref": output.ref, "tool": output.tool, "summary": summary, "content": output.content, "at": format_rfc3339(output.at)}
+    body = {
+        "ref": output.ref,
+        "tool": output.tool,
+        "summary": summary,
+        "content": output.content,
+        "at": format_rfc3339(output.at),
+    }
     kept = {key: value for key, value in body.items() if value or key in ("content", "at")}
     tokens = output.tokens or (len(output.content.encode()) + 3) // 4
     return {**_common(output.agent, "output", epoch), "ref": output.ref, "tokens": tokens, "body": _dump(kept)}
@@ -291,7 +297,13 @@ def _open(record_id: str, metadata: object, record: str) -> tuple[Metadata, dict
 def _metadata_number(record_id: str, meta: Metadata, name: str) -> int:
     """A number in metadata: an integer, or the same as a double (MongoDB keeps doubles). Missing reads as 0."""
     value = meta.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 2**63 or int(value) != value:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value != value
+        or abs(value) > 2**63
+        or int(value) != value
+    ):
         raise RecordUnreadable(record_id, f"metadata {name} is {str(value)[:40]!r}, not a whole number")
     return int(value)
 

@@ -1,0 +1,304 @@
+"""What is ours to create in a store's PostgreSQL database, and what a connection may and should do there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+
+from actions.errors import StoreReadOnly
+from actions.records import StoreCheck
+from actions.store.postgres_connection import Address, Connection
+
+VERSION = 1
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
+_LOCK = "hashtext('settle:audit')"
+_INDEX_TIMEOUT_S = 600
+
+_RIGHTS: tuple[tuple[str, str, str], ...] = (
+    ("recall_collections", "SELECT", "read"),
+    ("recall_leases", "SELECT", "read"),
+    ("recall_collections", "UPDATE", "settle"),
+    ("recall_leases", "INSERT", "settle"),
+    ("recall_leases", "UPDATE", "settle"),
+)
+_RECORD_RIGHTS = (("SELECT", "read"), ("INSERT", "settle"), ("UPDATE", "settle"))
+_AUDIT_RIGHTS = (("entries", "SELECT"), ("entries", "INSERT"), ("heads", "SELECT"), ("heads", "INSERT"), ("heads", "UPDATE"))
+_TOO_MUCH = ("UPDATE", "DELETE", "TRUNCATE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Role:
+    """Who we are here, and what kind of server this is."""
+
+    name: str  # quoted where SQL needs it
+    server: str
+    is_superuser: bool
+    is_read_only: bool
+    has_vector: bool
+
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+
+def check(connection: Connection, address: Address, name: str) -> StoreCheck:
+    """What this connection can be used for: a handful of statements over the catalogues, and one over the registry."""
+    role = _role(connection)
+    tables = _tables(connection, address.schema)
+    row = _collection(connection, address, tables)
+    records = row[0] if row else None
+    is_prepared = _has_audit(connection)
+    missing = _missing_rights(connection, role, address.schema, records, is_prepared=is_prepared)
+    why_not = _why_not(address, name, role, tables=tables, records=records, is_prepared=is_prepared, missing=missing)
+    return StoreCheck(
+        server=role.server,
+        is_reachable=True,
+        has_records=records is not None,
+        is_prepared=is_prepared,
+        has_index=records is not None and _index_state(connection, address.schema, records) is True,
+        can_settle=not why_not,
+        why_not=why_not,
+        warnings=tuple(_warnings(connection, role, address, records, is_prepared=is_prepared)),
+    )
+
+
+def not_prepared(connection: Connection, name: str) -> str:
+    """Why entries cannot be written: the schema is not there, or this role may not use it."""
+    if _exists(connection, "settle_audit", "entries"):
+        role = _role(connection).name
+        return f"role {role} may not use the audit schema; as its owner: {_grant_audit(role)}"
+    return f"not prepared: run `prepare_store {name}` as the database's owner"
+
+
+def _role(connection: Connection) -> _Role:
+    name, version, is_superuser, is_read_only, has_vector = connection.execute(
+        """SELECT current_user, current_setting('server_version'),
+            (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user),
+            pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
+            EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'vector')"""
+    ).fetchall()[0]
+    return _Role(
+        name=name if _PLAIN.fullmatch(name) else sql.Identifier(name).as_string(None),
+        server=f"PostgreSQL {version.split()[0]}",
+        is_superuser=is_superuser,
+        is_read_only=is_read_only,
+        has_vector=has_vector,
+    )
+
+
+def _tables(connection: Connection, schema: str) -> frozenset[str]:
+    rows = connection.execute(
+        """SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'v', 'f')""",
+        [schema],
+    ).fetchall()
+    return frozenset(row[0] for row in rows)
+
+
+def _exists(connection: Connection, schema: str, table: str) -> bool:
+    return table in _tables(connection, schema)
+
+
+def _has_audit(connection: Connection) -> bool:
+    return {"entries", "heads"} <= _tables(connection, "settle_audit")
+
+
+def _collection(connection: Connection, address: Address, tables: frozenset[str]) -> tuple[Any, ...] | None:
+    """The registry's row; None where there is none, or where we may not read it (which the missing rights say)."""
+    if "recall_collections" not in tables:
+        return None
+    query = sql.SQL("SELECT tbl, dim FROM {} WHERE name = %s").format(sql.Identifier(address.schema, "recall_collections"))
+    try:
+        return connection.execute(query, [address.collection]).fetchone()
+    except errors.InsufficientPrivilege:
+        return None
+
+
+def _missing_rights(connection: Connection, role: _Role, schema: str, records: str | None, *, is_prepared: bool) -> list[str]:
+    """Grants that are missing, as statements that the owner can run."""
+    wanted = [(schema, table, right) for table, right, _ in _RIGHTS]
+    wanted += [(schema, records, right) for right, _ in _RECORD_RIGHTS] if records else []
+    wanted += [("settle_audit", table, right) for table, right in _AUDIT_RIGHTS] if is_prepared else []
+    missing: dict[tuple[str, str], list[str]] = {}
+    for owner, table, right in wanted:
+        if not _may(connection, owner, table, right):
+            missing.setdefault((owner, table), []).append(right)
+    statements = [
+        f"GRANT USAGE ON SCHEMA {owner} TO {role.name}"
+        for owner in sorted({key[0] for key in missing})
+        if not _may_use(connection, owner)
+    ]
+    statements += [f"GRANT {', '.join(rights)} ON {owner}.{table} TO {role.name}" for (owner, table), rights in missing.items()]
+    return statements
+
+
+def _may(connection: Connection, schema: str, table: str, right: str) -> bool:
+    """Whether this role has a right on a table; True where the table is not there, which others say."""
+    row = connection.execute(
+        """SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, %s)
+        FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s""",
+        [right, schema, table],
+    ).fetchone()
+    return row is None or bool(row[0])
+
+
+def _may_use(connection: Connection, schema: str) -> bool:
+    row = connection.execute(
+        "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema]
+    ).fetchone()
+    return row is None or bool(row[0])
+
+
+def _why_not(
+    address: Address,
+    name: str,
+    role: _Role,
+    *,
+    tables: frozenset[str],
+    records: str | None,
+    is_prepared: bool,
+    missing: Sequence[str],
+) -> str:
+    """One sentence with the remedy; empty where a decision can be written."""
+    if role.is_read_only:
+        return "its database is read-only here (a standby, or default_transaction_read_only); point this store at the primary"
+    if not is_prepared:
+        return f"not prepared: run `prepare_store {name}` as the database's owner"
+    if missing:
+        return f"rights are missing; as the owner: {'; '.join(missing)}"
+    if "recall_collections" not in tables:
+        return f"no Recall tables in schema {address.schema} yet: its first agent makes them; check the address if one has run"
+    if records is None:
+        return f"the collection {address.collection} is not in Recall's registry yet: its first agent makes it; check the address if one has run"
+    if not role.has_vector:
+        return "the extension vector is missing, so no turn can be written: CREATE EXTENSION vector"
+    return ""
+
+
+def _warnings(connection: Connection, role: _Role, address: Address, records: str | None, *, is_prepared: bool) -> list[str]:
+    warnings = []
+    if not role.has_vector:
+        warnings.append("the extension vector is missing: records can be read, but no turn can be written")
+    if role.is_superuser:
+        warnings.append(
+            f'{role.name} is a superuser: "entries are only inserted" is an empty promise; connect as a role of its own'
+        )
+    elif is_prepared and _owns_audit(connection):
+        warnings.append(
+            f'{role.name} owns the audit schema: "entries are only inserted" is an empty promise; connect as a role of its own'
+        )
+    elif is_prepared:
+        too_much = [right for right in _TOO_MUCH if _may(connection, "settle_audit", "entries", right)]
+        if too_much:
+            warnings.append(f"{role.name} may {', '.join(too_much)} audit entries; revoke it")
+    if records and not role.is_superuser and _may(connection, address.schema, records, "DELETE"):
+        warnings.append(f"{role.name} may DELETE Recall's records, which nothing here ever does; revoke it")
+    if records and _index_state(connection, address.schema, records) is False:
+        warnings.append(f"the index {index_name(records)} is not valid: run `prepare_store --index` again")
+    return warnings
+
+
+def _owns_audit(connection: Connection) -> bool:
+    row = connection.execute(
+        """SELECT bool_or(pg_has_role(c.relowner, 'MEMBER')) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n
+        ON n.oid = c.relnamespace WHERE n.nspname = 'settle_audit' AND c.relname IN ('entries', 'heads')"""
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def _grant_audit(role: str) -> str:
+    return (
+        f"GRANT USAGE ON SCHEMA settle_audit TO {role}; GRANT SELECT, INSERT ON settle_audit.entries TO {role}; "
+        f"GRANT SELECT, INSERT, UPDATE ON settle_audit.heads TO {role}"
+    )
+
+
+# --- prepare ---------------------------------------------------------------------------------------------------------
+
+
+def prepare(connection: Connection, name: str) -> tuple[str, ...]:
+    """The audit schema, in one transaction under an advisory lock, so that two who prepare at once do it once."""
+    try:
+        with connection.transaction():
+            connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            if _exists(connection, "settle_audit", "entries"):
+                return (f"schema settle_audit: in place ({_version_text(connection)})",)
+            connection.execute(_audit_schema())
+    except errors.InsufficientPrivilege as exc:
+        role = _role(connection).name
+        said = exc.diag.message_primary
+        raise StoreReadOnly(
+            name, f"role {role} may not create the audit schema ({said}); run prepare_store as the database's owner"
+        ) from exc
+    return (f"schema settle_audit: created (version {VERSION})",)
+
+
+def prepare_index(connection: Connection, address: Address, records: str | None, name: str) -> tuple[str, ...]:
+    """The partial index of open actions, without stopping the agents' writes; one left half made by an earlier attempt is made anew."""
+    if records is None:
+        return ("index of open actions: not made, Recall's table is not there yet; run this again after its first agent",)
+    index = sql.Identifier(address.schema, index_name(records))
+    table = sql.Identifier(address.schema, records)
+    state = _index_state(connection, address.schema, records)
+    if state:
+        return (f"index {index_name(records)}: in place",)
+    try:
+        # Made beside running writers, it waits for every transaction that is open now.
+        _set_timeouts(connection, _INDEX_TIMEOUT_S)
+        if state is False:
+            connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(index))
+        connection.execute(
+            sql.SQL(
+                """CREATE INDEX CONCURRENTLY {} ON {} (id COLLATE "C")
+                WHERE metadata->>'record' = 'action' AND metadata->>'status' IN ('started', 'unknown')"""
+            ).format(sql.Identifier(index_name(records)), table)
+        )
+    except errors.InsufficientPrivilege as exc:
+        role = _role(connection).name
+        said = exc.diag.message_primary
+        raise StoreReadOnly(
+            name, f"role {role} may not make an index on Recall's table ({said}); run prepare_store as its owner"
+        ) from exc
+    finally:
+        if not connection.closed:
+            connection.close()  # with its long timeouts
+    return (f"index {index_name(records)}: created",)
+
+
+def index_name(records: str) -> str:
+    """The index's name, within PostgreSQL's 63 bytes."""
+    return f"{records[:51]}_settle_open"
+
+
+def _index_state(connection: Connection, schema: str, records: str) -> bool | None:
+    """True: made and valid; False: left half made; None: not there."""
+    row = connection.execute(
+        """SELECT i.indisvalid FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s""",
+        [schema, index_name(records)],
+    ).fetchone()
+    return None if row is None else bool(row[0])
+
+
+def _set_timeouts(connection: Connection, seconds: int) -> None:
+    connection.execute(
+        "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)", [f"{seconds}s"] * 2
+    )
+
+
+def _version_text(connection: Connection) -> str:
+    try:
+        with connection.transaction():
+            row = connection.execute("SELECT max(number) FROM settle_audit.version").fetchone()
+    except psycopg.Error:
+        return "of a version that this role may not read"
+    return f"version {row[0] if row else '?'}"
+
+
+def _audit_schema() -> str:
+    return files("actions.store").joinpath("audit_schema.sql").read_text(encoding="utf-8")

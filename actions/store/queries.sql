@@ -1,0 +1,190 @@
+-- Every statement of the PostgreSQL store, by name. {records}, {leases}, {collections}, {entries}, {heads} are filled in as quoted names,
+-- %(name)s are parameters. The body of a record is never cast: one NUL escape in it would fail the whole statement. Metadata are read as
+-- text and decoded one by one in Python. "Now" is the server's clock, read once in a statement. Times are read as seconds since 1970: a
+-- driver's datetime can hold neither infinity nor the year 10000.
+
+-- name: find_tables
+-- What is there, from the catalogue alone: no error for what is missing. The audit counts as there only where we may read it.
+SELECT
+    EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s),
+    (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname = %(schema)s AND c.relname IN ('recall_collections', 'recall_leases')),
+    (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname = 'settle_audit' AND c.relname IN ('entries', 'heads')
+        AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) = 2,
+    extract(epoch FROM clock_timestamp())
+
+-- name: find_collection
+SELECT tbl, dim FROM {collections} WHERE name = %(collection)s
+
+-- name: read_watch
+SELECT coalesce((SELECT revision FROM {collections} WHERE name = %(collection)s), 0),
+    (SELECT extract(epoch FROM min(expires_at)) FROM {leases} WHERE collection = %(collection)s AND expires_at > clock.at),
+    coalesce((SELECT number FROM {heads} WHERE chain = %(chain)s), 0),
+    extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+
+-- name: read_watch_without_audit
+-- The third column: whether there is an audit by now that we may read.
+SELECT coalesce((SELECT revision FROM {collections} WHERE name = %(collection)s), 0),
+    (SELECT extract(epoch FROM min(expires_at)) FROM {leases} WHERE collection = %(collection)s AND expires_at > clock.at),
+    (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname = 'settle_audit' AND c.relname IN ('entries', 'heads')
+        AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) = 2,
+    extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+
+-- name: read_actions
+-- The condition stands twice on purpose: containment fits Recall's own GIN index, the second form our partial index (which is used only
+-- where the query repeats its condition literally). The planner takes whichever is cheaper.
+SELECT found.id, found.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+CROSS JOIN (
+    SELECT id, metadata FROM {records}
+    WHERE ({contained}) AND metadata->>'record' = 'action' AND metadata->>'status' IN ({statuses}) AND {of_agent}
+    ORDER BY id COLLATE "C" LIMIT %(limit)s
+) AS found
+LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = found.metadata->>'recall_agent'
+ORDER BY found.id COLLATE "C"
+
+-- name: get_action
+SELECT t.id, t.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+JOIN {records} AS t ON t.id = %(id)s
+LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = t.metadata->>'recall_agent'
+
+-- name: list_agent_actions
+-- By the number in the id, which alone is unique; an id without one comes last.
+SELECT found.id, found.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+CROSS JOIN (
+    SELECT id, metadata, substring(id FROM ':act:([0-9]{{1,18}})$')::bigint AS number FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'action')
+) AS found
+LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
+WHERE %(before)s::numeric IS NULL OR found.number < %(before)s::numeric
+ORDER BY found.number DESC NULLS LAST, found.id COLLATE "C" DESC LIMIT %(limit)s
+
+-- name: list_turns
+SELECT id, metadata::text
+FROM (
+    SELECT id, metadata, substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint AS number FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+) AS found
+WHERE %(before)s::numeric IS NULL OR number < %(before)s::numeric
+ORDER BY number DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
+
+-- name: list_pointers
+SELECT id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'pointer') AND NOT metadata @> '{{"removed": true}}'
+ORDER BY id COLLATE "C" LIMIT %(limit)s
+
+-- name: read_records
+SELECT id, metadata::text FROM {records} WHERE id = ANY(%(ids)s)
+
+-- name: find_lease
+-- No lock: one would stall the agent's writes and renewals.
+SELECT l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
+
+-- name: settle_look
+-- Statement 1 of a settle: what this decision id wrote before, and whether there is anything to settle. Locks nothing.
+SELECT e.number, e.text, e.prev, e.hash, t.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+LEFT JOIN {entries} AS e ON e.chain = %(chain)s AND e.kind = 'settled' AND e.decision_id <> '' AND e.decision_id = %(decision_id)s
+LEFT JOIN {records} AS t ON t.id = %(id)s
+LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
+
+-- name: settle_take_lease
+-- Statement 2: the lease, if and only if nobody holds it (recall-records 9.1), and what it was before. `found` is read first, under its
+-- lock, because the insert counts it: so it is exactly what the update replaces. No epoch in the answer: somebody holds it.
+WITH found AS MATERIALIZED (
+    SELECT name, holder, epoch, expires_at FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s FOR UPDATE
+), taken AS (
+    INSERT INTO {leases} AS l (collection, name, holder, epoch, expires_at)
+    SELECT %(collection)s, %(agent)s, %(holder)s, 1, clock_timestamp() + %(ttl)s
+    FROM (SELECT count(*) FROM found) AS after_found
+    ON CONFLICT (collection, name) DO UPDATE SET holder = EXCLUDED.holder, epoch = l.epoch + 1, expires_at = EXCLUDED.expires_at
+    WHERE l.expires_at <= clock_timestamp()
+    RETURNING epoch
+)
+SELECT taken.epoch, found.name, found.holder, found.epoch, extract(epoch FROM found.expires_at), extract(epoch FROM clock.at)
+FROM (SELECT clock_timestamp() AS at) AS clock LEFT JOIN taken ON true LEFT JOIN found ON true
+
+-- name: settle_lock_records
+-- Statement 3: the action and the output of its arguments as nobody else may write them now, and the newest turn. A statement of its own
+-- after the lease, so that it sees the agent's last write (one fused with the lease saw an old snapshot and collided).
+SELECT id, metadata::text,
+    coalesce((
+        SELECT max(substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint) FROM {records}
+        WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')), 0),
+    (SELECT metadata::text FROM {records} WHERE id = %(head)s),
+    extract(epoch FROM clock_timestamp())
+FROM {records} WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+
+-- name: settle_write
+-- Statement 4: the action, keeping every key of its metadata that we do not write; the turn by a plain INSERT, which fails rather than
+-- destroy one of the agent's; the output of a long result, which a crashed agent may have left there already.
+WITH closed AS (
+    UPDATE {records} SET metadata = metadata || %(action)s::jsonb WHERE id = %(action_id)s RETURNING 1
+), told AS (
+    INSERT INTO {records} (id, embedding, metadata)
+    VALUES (%(turn_id)s, array_fill(0::real, ARRAY[%(dim)s::integer]), %(turn)s::jsonb) RETURNING 1
+), kept AS (
+    INSERT INTO {records} (id, embedding, metadata)
+    SELECT %(output_id)s::text, array_fill(0::real, ARRAY[%(dim)s::integer]), %(output)s::jsonb WHERE %(output_id)s::text IS NOT NULL
+    ON CONFLICT (id) DO UPDATE SET metadata = EXCLUDED.metadata RETURNING 1
+)
+SELECT (SELECT count(*) FROM closed), (SELECT count(*) FROM told), (SELECT count(*) FROM kept)
+
+-- name: lock_head
+-- Statement 5: one writer of the chain at a time from here to the commit. The first one makes the row.
+INSERT INTO {heads} AS h (chain, number, hash) VALUES (%(chain)s, 0, %(genesis)s)
+ON CONFLICT (chain) DO UPDATE SET number = h.number
+RETURNING number, hash, extract(epoch FROM clock_timestamp())
+
+-- name: settle_finish
+-- Statement 6: entry, head, release, and last the revision, because that row serialises all writers of the store. Each must be one row.
+WITH entry AS (
+    INSERT INTO {entries} (chain, number, at, kind, actor, agent, seq, tool, decision_id, outcome, text, prev, hash)
+    VALUES (%(chain)s, %(number)s, %(at)s, %(kind)s, %(actor)s, %(agent)s, %(seq)s, %(tool)s, %(decision_id)s, %(outcome)s, %(text)s,
+        %(prev)s, %(hash)s) RETURNING 1
+), head AS (
+    UPDATE {heads} SET number = %(number)s, hash = %(hash)s WHERE chain = %(chain)s AND number = %(number)s - 1 RETURNING 1
+), released AS (
+    UPDATE {leases} SET epoch = epoch + 1, expires_at = to_timestamp(0)
+    WHERE collection = %(collection)s AND name = %(lease_agent)s AND epoch = %(epoch)s AND holder = %(holder)s RETURNING 1
+), moved AS (
+    UPDATE {collections} SET revision = revision + %(records)s WHERE name = %(collection)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head), (SELECT count(*) FROM released), (SELECT count(*) FROM moved)
+
+-- name: append_entry
+WITH entry AS (
+    INSERT INTO {entries} (chain, number, at, kind, actor, agent, seq, tool, decision_id, outcome, text, prev, hash)
+    VALUES (%(chain)s, %(number)s, %(at)s, %(kind)s, %(actor)s, %(agent)s, %(seq)s, %(tool)s, %(decision_id)s, %(outcome)s, %(text)s,
+        %(prev)s, %(hash)s) RETURNING 1
+), head AS (
+    UPDATE {heads} SET number = %(number)s, hash = %(hash)s WHERE chain = %(chain)s AND number = %(number)s - 1 RETURNING 1
+)
+SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head)
+
+-- name: find_settled_entry
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND kind = 'settled' AND decision_id <> '' AND decision_id = %(decision_id)s
+
+-- name: find_entry_of_action
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND agent = %(agent)s AND seq = %(seq)s AND kind = 'settled' ORDER BY number DESC LIMIT 1
+
+-- name: list_entries
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND {conditions}
+ORDER BY number DESC LIMIT %(limit)s
+
+-- name: iterate_links
+SELECT number, text, prev, hash FROM {entries} WHERE chain = %(chain)s AND number > %(after)s ORDER BY number LIMIT %(limit)s
+
+-- name: read_head
+SELECT number, hash FROM {heads} WHERE chain = %(chain)s
