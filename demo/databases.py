@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
@@ -14,6 +15,16 @@ CONSOLE_ROLE = "settle_console"
 AGENTS_ROLE = "settle_agents"
 CONSOLE_DATABASE = "settle"
 RECORDS_DATABASE = "records"
+
+# All that the console's role may do in a store.
+GRANTS: tuple[LiteralString, ...] = (
+    "USAGE ON SCHEMA recall, settle_audit",
+    "SELECT ON ALL TABLES IN SCHEMA recall, settle_audit",
+    "INSERT, UPDATE ON recall.recall_leases, {records}",
+    "UPDATE ON recall.recall_collections",
+    "INSERT ON settle_audit.entries",
+    "INSERT, UPDATE ON settle_audit.heads",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +66,15 @@ def create(server: Postgres, *, console_password: str, agents_password: str) -> 
 
 
 def let_console_in(store_owner: str) -> None:
-    """Give the console's role what it needs on Recall's tables and nothing more: no DELETE, no ownership."""
+    """Give the console's role what it needs in a prepared store and nothing more: no DELETE, no ownership, a history it only adds to.
+
+    Raises:
+        LookupError: Recall has not made its tables yet; nothing was granted.
+    """
     with psycopg.connect(store_owner) as connection:
         table = records.table(connection)
         if table is None:
             raise LookupError("Recall has not made its tables yet")
-        role = sql.Identifier(CONSOLE_ROLE)
-        for grant in (
-            sql.SQL("GRANT USAGE ON SCHEMA recall TO {}").format(role),
-            sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA recall TO {}").format(role),
-            sql.SQL("GRANT INSERT, UPDATE ON recall.recall_leases TO {}").format(role),
-            sql.SQL("GRANT INSERT, UPDATE ON {} TO {}").format(table, role),
-            sql.SQL("GRANT UPDATE ON recall.recall_collections TO {}").format(role),
-        ):
-            connection.execute(grant)
+        for grant in GRANTS:
+            statement = sql.SQL("GRANT " + grant + " TO {role}")
+            connection.execute(statement.format(records=table, role=sql.Identifier(CONSOLE_ROLE)))

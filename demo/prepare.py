@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
     ensure_user(os.environ["DEMO_PASSWORD"])
-    call_command("prepare_store", "main", "--index")
+    call_command("prepare_store", "main")
     if not token_file.exists():
         written = StringIO()
         call_command("create_token", USERNAME, stdout=written)

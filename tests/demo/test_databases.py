@@ -9,6 +9,7 @@ import pytest
 from polign_recall import Client
 from psycopg import sql
 
+from actions.store import open_store
 from demo import databases, records
 from demo.databases import Addresses
 from local import postgres
@@ -24,6 +25,7 @@ def addresses() -> Iterator[Addresses]:
         assert not records.is_there(made.agents)
         with Client(agent=True, backend="pgvector", backend_url=made.agents) as client, client.resume("ops-agent-1") as agent:
             agent.begin_action("open_ticket", "external", {"title": "Cold store"})
+        open_store(made.store_owner).prepare()
         databases.let_console_in(made.store_owner)
         yield made
 
@@ -35,29 +37,22 @@ def test_agents_need_no_superuser(addresses: Addresses) -> None:
     assert [(call.tool, call.status) for call in records.calls(addresses.agents)] == [("open_ticket", "started")]
 
 
+def test_the_console_may_settle_and_has_no_right_too_many(addresses: Addresses) -> None:
+    check = open_store(addresses.store).check()
+    assert (check.can_settle, check.why_not, check.warnings) == (True, "", ())
+
+
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT 1 FROM {} FOR UPDATE",
-        "UPDATE {} SET metadata = metadata",
-        "UPDATE recall.recall_leases SET epoch = epoch",
-        "UPDATE recall.recall_collections SET revision = revision + 1",
+        "DELETE FROM {}",
+        "DELETE FROM recall.recall_leases",
+        "TRUNCATE {}",
+        "CREATE TABLE recall.mine (id integer)",
+        "UPDATE settle_audit.entries SET text = ''",
+        "DELETE FROM settle_audit.heads",
     ],
-)
-def test_the_console_may_settle(addresses: Addresses, statement: str) -> None:
-    with connect(addresses.store) as connection:
-        _execute(connection, statement)
-
-
-@pytest.mark.parametrize(
-    "statement", ["DELETE FROM {}", "DELETE FROM recall.recall_leases", "TRUNCATE {}", "CREATE TABLE recall.mine (id integer)"]
 )
 def test_the_console_may_not_delete_or_own(addresses: Addresses, statement: str) -> None:
     with connect(addresses.store) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        _execute(connection, statement)
-
-
-def _execute(connection: psycopg.Connection, statement: str) -> None:
-    table = records.table(connection)
-    assert table is not None
-    connection.execute(sql.SQL(statement).format(table))  # type: ignore[arg-type]
+        connection.execute(sql.SQL(statement).format(records.table(connection)))  # type: ignore[arg-type]
