@@ -1,7 +1,528 @@
-"""The JSON API at /api/v1/."""
+"""The JSON API at /api/v1/: what programs and agents may ask. Bearer tokens only, so no cookie can be misused from another site."""
 
 from __future__ import annotations
 
-from ninja import NinjaAPI
+import json
+import logging
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Annotated, Any
 
-api = NinjaAPI(title="Settle", version="1", urls_namespace="api", docs_url=None, openapi_url="/openapi.json")
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from ninja import Body, NinjaAPI, Path, Query, Schema
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.parser import Parser
+from ninja.security import HttpBearer
+from pydantic import ConfigDict, Field
+
+from actions.errors import InvalidDecision, InvalidQuery, StoreError
+from actions.queries import MAX_LIMIT, ActionFilter, list_actions, parse_classes, parse_states, read_result
+from actions.records import ActionRef
+from actions.rules import check_text
+from actions.times import parse_rfc3339, to_datetime
+from console import shapes
+from console.access import Person, Right, has_any_role, item_or_404, may_somewhere, visible, visible_stores
+from console.history import HistoryFilter, list_history
+from console.services.answers import STATUS, Answer, AnswerKind
+from console.services.decide import DecisionRequest, decide, withdraw
+from console.services.decisions import current_decisions, latest_notes
+from console.services.tokens import Caller, find_caller
+from console.stores import get_store
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 2_621_440  # a result of 1 MiB, escaped; the same as settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+DEFAULT_LIMIT = 50
+
+
+# --- shapes, for the OpenAPI document and for what comes in ----------------------------------------------------------
+
+
+class LeaseOut(Schema):
+    holder: str
+    epoch: int
+    expires_at: str
+    live: bool
+
+
+class ItemOut(Schema):
+    """One action. Unreadable ones have a `problem`, and null where nothing is known."""
+
+    store: str
+    agent: str
+    seq: int | None
+    tool: str | None
+    class_: Annotated[str | None, Field(alias="class")]
+    key: str | None
+    status: str | None
+    state: str
+    args: str
+    args_truncated: bool
+    started_at: str | None
+    epoch: int | None
+    digest: str | None
+    claimed_by: str | None
+    lease: LeaseOut | None
+    problem: str | None
+
+
+class DecisionOut(Schema):
+    id: str
+    state: str
+    outcome: str | None
+    reason: str | None
+    result: str | None
+    error: str | None
+    by: str | None
+    at: str
+
+
+class WholeItemOut(ItemOut):
+    ended_at: str | None
+    result: str
+    error: str
+    resolution: str
+    verdicts: list[dict[str, Any]]
+    decision: DecisionOut | None
+    note: dict[str, Any] | None
+
+
+class ItemsOut(Schema):
+    items: list[ItemOut]
+    next: str | None
+    problems: list[dict[str, str]]
+
+
+class EntryOut(Schema):
+    store: str
+    chain: str
+    number: int
+    at: str
+    kind: str
+    actor: str
+    agent: str
+    seq: int | None
+    tool: str
+    outcome: str
+    reason: str
+    decision_id: str
+    evidence_id: str
+    content_digest: str
+    detail: dict[str, Any]
+    text: str
+    prev: str
+    hash: str
+
+
+class EntriesOut(Schema):
+    items: list[EntryOut]
+    next: str | None
+    problems: list[dict[str, str]]
+
+
+class ErrorOut(Schema):
+    error: str
+    detail: str
+
+
+class DecisionIn(Schema):
+    """A decision. What its texts may hold, the rules say; sizes and characters are checked there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    outcome: str = Field(description="done, failed, abandoned or later")
+    reason: str
+    decision_id: str = Field(description="8 to 64 of A-Z a-z 0-9 -, made anew for each decision")
+    seen: str | None = Field(None, description="the item's digest; compared where given")
+    result: str | None = None
+    error: str | None = None
+    look_again_at: str | None = Field(None, description="RFC 3339; only with later")
+
+
+_ERRORS = {401: ErrorOut, 403: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+
+
+# --- coming in -------------------------------------------------------------------------------------------------------
+
+
+class BadBody(Exception):
+    """The body cannot be read; the message says why."""
+
+
+class StrictParser(Parser):
+    """One JSON object in UTF-8, of bounded size; names standing twice and numbers that JSON does not have are refused."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        if request.content_type != "application/json":
+            raise HttpError(415, "send the body as application/json")
+        if len(request.body) > MAX_BODY_BYTES:
+            raise RequestDataTooBig
+        try:
+            found = json.loads(request.body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+        except RecursionError as exc:
+            raise BadBody("the body is nested too deeply") from exc
+        except UnicodeDecodeError as exc:
+            raise BadBody("the body is not UTF-8") from exc
+        except ValueError as exc:
+            raise BadBody(f"the body is not JSON: {str(exc)[:120]}") from exc
+        if not isinstance(found, dict):
+            raise BadBody("the body is not a JSON object")
+        return found
+
+
+class Bearer(HttpBearer):
+    def authenticate(self, request: HttpRequest, token: str) -> Caller:
+        """Who calls. A user without any role is told so here, whatever was asked."""
+        caller = find_caller(token)
+        if caller is None:
+            raise AuthenticationError
+        if caller.user is not None and not has_any_role(caller.user):
+            raise PermissionDenied("you have no role here; ask an administrator")
+        return caller
+
+
+def _for_those_inside(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The OpenAPI document is for whoever is signed in or has a token."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated or Bearer()(request):
+            return view(request, *args, **kwargs)
+        raise AuthenticationError
+
+    def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return guarded(request, *args, **kwargs)
+        except (AuthenticationError, PermissionDenied) as exc:
+            return api.on_exception(request, exc)
+
+    return answered
+
+
+api = NinjaAPI(
+    title="Settle",
+    version="1",
+    description="Open actions of durable agents, and what was decided about them.",
+    urls_namespace="api",
+    docs_url=None,
+    openapi_url="/openapi.json",
+    auth=Bearer(),
+    parser=StrictParser(),
+    docs_decorator=_for_those_inside,
+)
+
+Store = Annotated[str, Path()]
+Agent = Annotated[str, Path()]
+Seq = Annotated[int, Path()]
+_ACTION = "/actions/{store}/{agent}/{int:seq}"
+_DECISION = f"{_ACTION}/decision"
+
+
+# --- what may be asked -----------------------------------------------------------------------------------------------
+
+
+@api.get("/actions", response={200: ItemsOut, **_ERRORS}, summary="Actions, the open ones by default")
+def list_items(
+    request: HttpRequest,
+    state: str = "",
+    class_: Annotated[str, Query(alias="class")] = "",
+    tool: str = "",
+    store: str = "",
+    agent: str = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    cursor: str = "",
+) -> HttpResponse:
+    """Each filter takes values joined by commas. Order: risk, then oldest first. Stores that did not answer stand in `problems`."""
+    user = _user(request)
+    _know_query(request, "state", "class", "tool", "store", "agent", "limit", "cursor")
+    stores = visible_stores(user)
+    _require_stores(_split(store), [one.name for one in stores])
+    wanted = ActionFilter(
+        states=parse_states(_split(state)),
+        classes=parse_classes(_split(class_)),
+        tools=frozenset(_split(tool)),
+        stores=frozenset(_split(store)),
+        agents=frozenset(_split(agent)),
+    )
+    page = list_actions(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user))
+    problems = [
+        _problem(status.name, status.problem or _truncated()) for status in page.stores if status.problem or status.is_truncated
+    ]
+    if page.stores and all(status.problem for status in page.stores):
+        raise StoreError(page.stores[0].name, page.stores[0].problem)
+    return _json({"items": [shapes.item_json(item) for item in page.items], "next": page.next, "problems": problems})
+
+
+@api.get(_ACTION, response={200: WholeItemOut, **_ERRORS}, summary="One action, whole")
+def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+    ref = ActionRef(store, agent, seq)
+    _know_query(request)
+    item = item_or_404(_user(request), ref)
+    result = read_result(get_store(store), item.action) if item.action else ""
+    decision, note = current_decisions([ref]).get(ref), latest_notes([ref]).get(ref)
+    return _json(shapes.whole_item_json(item, result=result, decision=decision, note=note))
+
+
+@api.post(
+    _DECISION,
+    response={200: DecisionOut, 201: DecisionOut, 202: DecisionOut, 409: ErrorOut, 412: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Decide",
+)
+def post_decision(
+    request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[DecisionIn, Body()]
+) -> HttpResponse:
+    """201: written by this request. 200: the same id again. 202: kept, not written yet. 503: not written, or unknown; send it again as it is."""
+    user = _user(request)
+    wanted = DecisionRequest(
+        outcome=body.outcome,
+        reason=body.reason,
+        decision_id=body.decision_id,
+        seen=body.seen or "",
+        result=body.result or "",
+        error=body.error or "",
+        look_again_at=to_datetime(parse_rfc3339(body.look_again_at)) if body.look_again_at else None,
+    )
+    return _answer(decide(ActionRef(store, agent, seq), wanted, by=user))
+
+
+@api.get(_DECISION, response={200: DecisionOut, **_ERRORS}, summary="The decision that matters, if there is one")
+def get_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+    """An agent's token may ask about its own actions, and is told an outcome only once it is waiting or written."""
+    ref = ActionRef(store, agent, seq)
+    _know_query(request)
+    caller = _caller(request)
+    if caller.user is None:
+        if (caller.store, caller.agent) != (store, agent):
+            raise PermissionDenied("this token reads the decisions of another agent")
+    else:
+        item_or_404(caller.user, ref)
+    decision = current_decisions([ref]).get(ref)
+    if decision is None:
+        raise Http404("nothing was decided about this action")
+    return _json(shapes.agent_decision_json(decision) if caller.user is None else shapes.decision_json(decision))
+
+
+@api.delete(_DECISION, response={200: DecisionOut, 409: ErrorOut, **_ERRORS}, summary="Withdraw the decision that is on its way")
+def delete_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq, decision_id: str = "") -> HttpResponse:
+    """Once withdrawn it is never written; 409 where it is written already."""
+    user = _user(request)
+    _know_query(request, "decision_id")
+    return _answer(withdraw(ActionRef(store, agent, seq), by=user, decision_id=decision_id))
+
+
+@api.get("/audit", response={200: EntriesOut, **_ERRORS}, summary="The history, newest first")
+def list_entries(
+    request: HttpRequest,
+    store: str = "",
+    agent: str = "",
+    seq: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
+    kind: str = "",
+    tool: str = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    cursor: str = "",
+) -> HttpResponse:
+    """Entries carry their own `prev` and `hash`; `text` is what the hash covers."""
+    user = _user(request)
+    _know_query(request, "store", "agent", "seq", "kind", "tool", "limit", "cursor")
+    if not may_somewhere(user, Right.HISTORY):
+        raise PermissionDenied("you need a role that may read the history")
+    stores = visible_stores(user, Right.HISTORY)
+    _require_stores([store] if store else [], [one.name for one in stores])
+    wanted = HistoryFilter(store=store, agent=agent, seq=seq, kind=kind, tool=tool)
+    page = list_history(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user, Right.HISTORY))
+    asked = [one for one in stores if store in ("", one.name)]
+    if asked and len(page.problems) == len(asked):
+        raise StoreError(*next(iter(page.problems.items())))
+    problems = [_problem(name, problem) for name, problem in page.problems.items()]
+    return _json(
+        {"items": [shapes.entry_json(one.store, one.entry) for one in page.items], "next": page.next, "problems": problems}
+    )
+
+
+_METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "DELETE"], "/audit": ["GET"]}
+_ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def _not_allowed(allowed: Sequence[str]) -> Callable[..., HttpResponse]:
+    def refuse(request: HttpRequest, **_: Any) -> HttpResponse:
+        response = _error(405, "method_not_allowed", f"{request.method} is not for this address; it takes {', '.join(allowed)}")
+        response["Allow"] = ", ".join(allowed)
+        return response
+
+    return refuse
+
+
+def _nothing_here(request: HttpRequest, rest: str) -> HttpResponse:
+    raise Http404("there is no such address in this API")
+
+
+for _path, _allowed in _METHODS.items():
+    _others = [method for method in _ALL_METHODS if method not in _allowed]
+    api.api_operation(_others, _path, include_in_schema=False)(_not_allowed(_allowed))
+api.api_operation(_ALL_METHODS, "/{path:rest}", include_in_schema=False)(_nothing_here)
+
+
+# --- going out -------------------------------------------------------------------------------------------------------
+
+
+def _answer(answer: Answer) -> HttpResponse:
+    """A gesture's answer: the decision or note itself, or an error with whatever stands in the way."""
+    status = STATUS[answer.kind]
+    shown: dict[str, Any] = {}
+    if answer.decision is not None:
+        shown = shapes.decision_json(answer.decision)
+    elif answer.note is not None:
+        shown = shapes.note_json(answer.note)
+    if status < 400:
+        return _json({**shown, "detail": answer.detail, "warnings": list(answer.warnings)}, status=status)
+    body = {
+        "error": answer.kind.value,
+        "detail": answer.detail,
+        "decision": shown or None,
+        "item": shapes.item_json(answer.item) if answer.item else None,
+        "entry": shapes.entry_json(answer.item.store, answer.entry) if answer.entry and answer.item else None,
+    }
+    response = _json(body, status=status)
+    if answer.kind in (AnswerKind.UNAVAILABLE, AnswerKind.READ_ONLY):
+        response["Retry-After"] = "5"
+    return response
+
+
+def _json(body: dict[str, Any], *, status: int = 200) -> HttpResponse:
+    """ASCII JSON, so that NUL and lone surrogates of an agent's text arrive as they are; nobody may keep it."""
+    response = JsonResponse(body, status=status)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _error(status: int, code: str, detail: str) -> HttpResponse:
+    return _json({"error": code, "detail": detail}, status=status)
+
+
+def _problem(store: str, problem: str) -> dict[str, str]:
+    return {"store": store, "detail": problem}
+
+
+def _truncated() -> str:
+    return "it has more open actions than are read at once; the rest is not listed"
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _caller(request: HttpRequest) -> Caller:
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    return caller
+
+
+def _user(request: HttpRequest) -> Any:
+    """The user who calls. Raises PermissionDenied for an agent's token: it reads decisions and nothing else."""
+    user: Person | None = _caller(request).user
+    if user is None:
+        raise PermissionDenied("an agent's token only reads the decisions about that agent's actions")
+    return user
+
+
+def _know_query(request: HttpRequest, *names: str) -> None:
+    """A misspelt filter must not mean "everything"."""
+    for name, value in request.GET.items():
+        if name not in names:
+            raise InvalidQuery(f"there is no parameter {name[:40]!r}; there are {', '.join(names) or 'none'}")
+        try:
+            check_text(name, value)
+        except InvalidDecision as exc:
+            raise InvalidQuery(str(exc)) from exc
+
+
+def _require_stores(wanted: Sequence[str], visible_names: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in visible_names:
+            raise Http404(f"no store is called {name[:63]!r}")
+
+
+def _split(values: str) -> list[str]:
+    return [value.strip() for value in values.split(",") if value.strip()]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# --- what went wrong -------------------------------------------------------------------------------------------------
+
+
+def _on(kind: type[Exception]) -> Callable[[Callable[[HttpRequest, Any], HttpResponse]], None]:
+    return lambda handler: api.add_exception_handler(kind, handler)  # type: ignore[return-value]
+
+
+@_on(AuthenticationError)
+def _unauthenticated(request: HttpRequest, exc: AuthenticationError) -> HttpResponse:
+    response = _error(401, "unauthenticated", "send Authorization: Bearer TOKEN with a token that is valid here")
+    response["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+@_on(PermissionDenied)
+def _forbidden(request: HttpRequest, exc: PermissionDenied) -> HttpResponse:
+    return _error(403, "forbidden", str(exc) or "your roles do not allow this")
+
+
+@_on(Http404)
+def _not_found(request: HttpRequest, exc: Http404) -> HttpResponse:
+    return _error(404, "not_found", str(exc) or "there is nothing at this address")
+
+
+@_on(InvalidQuery)
+def _bad_query(request: HttpRequest, exc: InvalidQuery) -> HttpResponse:
+    return _error(422, "invalid", str(exc))
+
+
+@_on(InvalidDecision)
+def _bad_decision(request: HttpRequest, exc: InvalidDecision) -> HttpResponse:
+    return _error(422, "invalid", str(exc))
+
+
+@_on(ValidationError)
+def _bad_input(request: HttpRequest, exc: ValidationError) -> HttpResponse:
+    """The first few problems by name. What was sent is never repeated."""
+    said = [f"{'.'.join(str(part) for part in one['loc'][1:] if part != 'body')}: {one['msg']}"[:200] for one in exc.errors[:3]]
+    return _error(422, "invalid", "; ".join(line.removeprefix(": ") for line in said))
+
+
+@_on(StoreError)
+def _store_problem(request: HttpRequest, exc: StoreError) -> HttpResponse:
+    response = _error(503, "unavailable", f"{exc}")
+    response["Retry-After"] = "5"
+    return response
+
+
+@_on(RequestDataTooBig)
+def _too_big(request: HttpRequest, exc: RequestDataTooBig) -> HttpResponse:
+    return _error(413, "too_large", f"the body is larger than {MAX_BODY_BYTES} bytes")
+
+
+@_on(HttpError)
+def _http_error(request: HttpRequest, exc: HttpError) -> HttpResponse:
+    """What ninja itself refuses; it wraps what the parser said."""
+    cause = exc.__cause__
+    if isinstance(cause, BadBody):
+        return _error(422, "invalid", str(cause))
+    if isinstance(cause, HttpError | RequestDataTooBig):
+        return api.on_exception(request, cause)
+    return _error(exc.status_code, "unsupported" if exc.status_code == 415 else "refused", str(exc))
+
+
+@_on(Exception)
+def _broken(request: HttpRequest, exc: Exception) -> HttpResponse:
+    log.exception("the API broke at %s %s", request.method, request.path, exc_info=exc)
+    return _error(
+        500, "broken", "something broke here; what was sent may or may not have been written. The same decision id is harmless"
+    )

@@ -10,3 +10,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 app = Celery("console")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+app.conf.beat_schedule = {
+    # A sweep that no worker took in time is worth nothing any more: the next one sees the same.
+    "sweep": {"task": "console.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
+}

@@ -304,6 +304,10 @@ def _keep_note(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: U
     text = request.reason.strip()
     if Decision.objects.filter(decision_id=request.decision_id).exists():
         return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a decision", item=item)
+    if request.look_again_at is not None and request.look_again_at < timezone.now():
+        known = Note.objects.filter(decision_id=request.decision_id).exists()  # sent again, long after it was kept
+        if not known:
+            raise InvalidDecision("the time to look again is in the past")
     with transaction.atomic(durable=True):
         note, is_new = Note.objects.get_or_create(
             decision_id=request.decision_id,

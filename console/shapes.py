@@ -1,0 +1,155 @@
+"""Records as JSON values with the contract's names: for the API and for commands. Everything that leaves here is redacted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from actions.queries import ActionItem
+from actions.records import Entry, Lease
+from actions.redaction import redact_text
+from actions.times import format_rfc3339, from_datetime
+from console.models import Decision, DecisionState, Note
+
+Json = dict[str, Any]
+
+ARGS_BYTES = 4_096
+"""How much of an action's arguments a list shows."""
+TOLD_TO_AGENTS = frozenset({DecisionState.WAITING, DecisionState.WRITTEN})
+"""States in which an agent is told the outcome: what is only proposed or held may still be taken back."""
+
+
+def item_json(item: ActionItem) -> Json:
+    """One action as lists show it."""
+    action = item.action
+    args, is_cut = cut_text(item.arguments.text, ARGS_BYTES)
+    return {
+        "store": item.store,
+        "agent": item.agent,
+        "seq": item.seq,
+        "tool": redact_text(action.tool) if action else None,
+        "class": action.action_class.value if action else None,
+        "key": action.key if action else None,
+        "status": action.status.value if action else None,
+        "state": item.state.value,
+        "args": args,
+        "args_truncated": is_cut or item.is_args_missing,
+        "started_at": format_rfc3339(action.started_at) if action else None,
+        "epoch": action.epoch if action else None,
+        "digest": item.digest or None,
+        "claimed_by": None,
+        "lease": lease_json(item.lease),
+        "problem": redact_text(f"{item.unreadable.record_id}: {item.unreadable.problem}") if item.unreadable else None,
+    }
+
+
+def whole_item_json(item: ActionItem, *, result: str, decision: Decision | None, note: Note | None) -> Json:
+    """One action on its own: whole arguments, whole result, what was decided. `result` must be redacted already."""
+    action = item.action
+    return {
+        **item_json(item),
+        "args": item.arguments.text,
+        "args_truncated": item.is_args_missing,
+        "ended_at": format_rfc3339(action.ended_at) if action and action.ended_at is not None else None,
+        "result": result,
+        "error": redact_text(action.error) if action else "",
+        "resolution": redact_text(action.resolution) if action else "",
+        "verdicts": [],
+        "decision": decision_json(decision) if decision else None,
+        "note": note_json(note) if note else None,
+    }
+
+
+def lease_json(lease: Lease | None) -> Json | None:
+    if lease is None:
+        return None
+    return {
+        "holder": redact_text(lease.holder),
+        "epoch": lease.epoch,
+        "expires_at": format_rfc3339(lease.expires_at),
+        "live": lease.is_live,
+    }
+
+
+def decision_json(decision: Decision) -> Json:
+    """A decision for people, redacted."""
+    return {
+        "id": decision.decision_id,
+        "state": decision.state,
+        "outcome": decision.outcome,
+        "reason": decision.shown_reason,
+        "result": decision.shown_result,
+        "error": decision.shown_error,
+        "by": decision.username,
+        "at": time_json(decision.created_at),
+        "why": redact_text(decision.why),
+        "written_by": decision.written_by or None,
+        "turn": decision.turn_seq,
+        "entry": decision.entry_number,
+    }
+
+
+def agent_decision_json(decision: Decision) -> Json:
+    """A decision for the agent that it is about: word for word what its records will say, once it is sure enough to be told."""
+    told = decision.state in TOLD_TO_AGENTS
+    return {
+        "id": decision.decision_id,
+        "state": decision.state,
+        "outcome": decision.outcome if told else None,
+        "reason": decision.reason if told else None,
+        "result": decision.result if told else None,
+        "error": decision.error if told else None,
+        "resolution": f"{decision.actor}: {' '.join(decision.reason.split())}" if told else None,
+        "by": decision.username if told else None,
+        "at": time_json(decision.created_at),
+    }
+
+
+def note_json(note: Note) -> Json:
+    return {
+        "id": note.decision_id,
+        "state": "noted",
+        "outcome": "later",
+        "reason": note.shown_text,
+        "look_again_at": time_json(note.look_again_at) if note.look_again_at else None,
+        "by": note.username,
+        "at": time_json(note.created_at),
+    }
+
+
+def entry_json(store: str, entry: Entry) -> Json:
+    """One link of a chain; entries are redacted before they are stored."""
+    return {
+        "store": store,
+        "chain": entry.chain,
+        "number": entry.number,
+        "at": format_rfc3339(entry.at),
+        "kind": entry.kind,
+        "actor": entry.actor,
+        "agent": entry.agent,
+        "seq": entry.seq,
+        "tool": entry.tool,
+        "outcome": entry.outcome,
+        "reason": entry.reason,
+        "decision_id": entry.decision_id,
+        "evidence_id": entry.evidence_id,
+        "content_digest": entry.content_digest,
+        "detail": entry.detail,
+        "text": entry.text,
+        "prev": entry.prev,
+        "hash": entry.hash,
+    }
+
+
+def time_json(moment: datetime) -> str:
+    return format_rfc3339(from_datetime(moment))
+
+
+def cut_text(text: str, limit: int) -> tuple[str, bool]:
+    """The longest start that fits into so many bytes, never half a character, and whether anything is missing. Keeps lone surrogates."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit:
+        return text, False
+    while data[limit] & 0xC0 == 0x80:
+        limit -= 1
+    return data[:limit].decode("utf-8", "surrogatepass"), True
