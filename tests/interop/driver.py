@@ -1,0 +1,132 @@
+"""The real Recall 0.23: its Python client and its binary on one database, and what may befall them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from polign_recall import Client, ResumedAgent
+
+from local import postgres
+from local.processes import wait_until
+
+COLLECTION = "recall_lexical_v1_agents"
+PATIENCE = timedelta(seconds=20)
+
+
+class Recall:
+    """Clients of one store, each with a binary of its own; `close` ends those that still live, frozen ones too."""
+
+    def __init__(self, url: str, *, env: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self._env = dict(env or {})
+        self._clients: list[Client] = []
+
+    def open(self) -> Client:
+        client = Client(agent=True, backend="pgvector", backend_url=self.url, env=self._env, timeout=PATIENCE.total_seconds())
+        self._clients.append(client)
+        return client
+
+    def resume(self, agent: str, **options: Any) -> ResumedAgent:
+        """The agent's next process."""
+        return self.open().resume(agent, **options)
+
+    def close(self) -> None:
+        for client in self._clients:
+            process = client._process
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+            client.close()
+
+
+def binary_of(agent: ResumedAgent) -> subprocess.Popen[bytes]:
+    process = agent.client._process
+    assert process is not None
+    return process
+
+
+def kill(agent: ResumedAgent) -> None:
+    """SIGKILL for the agent's binary: its lease is handed over by nobody and stays live until it expires."""
+    binary_of(agent).kill()
+    binary_of(agent).wait()
+
+
+def freeze(agent: ResumedAgent) -> None:
+    """SIGSTOP, and wait until the kernel says that every thread of the binary stands still."""
+    binary = binary_of(agent)
+    binary.send_signal(signal.SIGSTOP)
+    with open(f"/proc/{binary.pid}/stat") as stat:
+        wait_until(lambda: _state(stat) == "T", what="the frozen binary", timeout=PATIENCE)
+
+
+def _state(stat: Any) -> str:
+    stat.seek(0)
+    return str(stat.read()).rpartition(")")[2].split()[0]
+
+
+def thaw(agent: ResumedAgent) -> None:
+    binary_of(agent).send_signal(signal.SIGCONT)
+
+
+def expire_lease(url: str, agent: str) -> None:
+    """What waiting out a dead process's lease comes to, without the wait."""
+    with postgres.connect(url) as connection:
+        moved = connection.execute(
+            "UPDATE recall.recall_leases SET expires_at = clock_timestamp() - interval '1 second' WHERE name = %s", [agent]
+        )
+        assert moved.rowcount == 1
+
+
+def crash(agent: ResumedAgent, url: str) -> None:
+    """The agent's machine went away, some time ago."""
+    kill(agent)
+    expire_lease(url, agent.agent_id)
+
+
+def records_of(url: str, agent: str) -> dict[str, dict[str, Any]]:
+    """Every record of an agent exactly as it is stored."""
+    with postgres.connect(url) as connection:
+        rows = connection.execute(
+            f"SELECT id, metadata FROM recall.{COLLECTION} WHERE metadata->>'recall_agent' = %s ORDER BY id",
+            [agent],
+        )
+        return dict(rows.fetchall())
+
+
+def lease_of(url: str, agent: str) -> tuple[str, int, bool, bool]:
+    """Holder, epoch, live, released, by the server's clock."""
+    with postgres.connect(url) as connection:
+        row = connection.execute(
+            "SELECT holder, epoch, expires_at > clock_timestamp(), expires_at = to_timestamp(0) "
+            "FROM recall.recall_leases WHERE name = %s",
+            [agent],
+        ).fetchone()
+    assert row is not None
+    holder, epoch, live, released = row
+    return holder, epoch, live, released
+
+
+def revision(url: str) -> int:
+    with postgres.connect(url) as connection:
+        row = connection.execute("SELECT revision FROM recall.recall_collections WHERE name = %s", [COLLECTION]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def wait_for_lock_waiters(connection: psycopg.Connection[Any], count: int) -> None:
+    """Until so many other sessions of this database wait for a lock, in the order in which they came."""
+
+    def are_waiting() -> bool:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ).fetchone()
+        return row is not None and row[0] >= count
+
+    wait_until(are_waiting, what=f"{count} sessions waiting for a lock", timeout=PATIENCE)
+
+
+def wait_until_true(is_so: Callable[[], bool], what: str) -> None:
+    wait_until(is_so, what=what, timeout=PATIENCE)
