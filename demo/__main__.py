@@ -97,7 +97,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stopped
 
 
-def require_free(port: int) -> None:
+def require_free(port: int, *, patience: timedelta = timedelta(seconds=2)) -> None:
     """Refuse a port that somebody uses. One left by a demo that was killed a moment ago becomes free by itself."""
 
     def is_free() -> bool:
@@ -112,7 +112,7 @@ def require_free(port: int) -> None:
         return True
 
     try:
-        processes.wait_until(is_free, what=f"port {port}", timeout=timedelta(seconds=2))
+        processes.wait_until(is_free, what=f"port {port}", timeout=patience)
     except ServerError:
         raise Refused(f"port {port} is taken; set DEMO_PORT to another") from None
 

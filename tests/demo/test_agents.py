@@ -10,8 +10,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from polign_recall import ActionEnd, Client
 
+from actions.records import ActionRef, ActionStatus
+from actions.settle import make_end, settle
+from actions.store import open_store
 from demo import records
 from demo.cast import CAST, LIVE, Part
 from demo.records import Call
@@ -62,11 +64,15 @@ class Play:
         line = [str(word) for word in command(part, url=self.url, world=self.world.folder, resume=True)]
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20).stdout
 
-    def settle(self, agent: str, end: ActionEnd) -> None:
-        """Settle what the agent left open as Recall's own reconcile does it."""
+    def settle(self, agent: str, status: ActionStatus, reason: str, *, result: str = "") -> None:
+        """Say what became of the agent's last call, as the console does."""
         processes.wait_until(lambda: not self.is_held(agent), what=f"the end of {agent}'s lease")
-        with Client(agent=True, backend="pgvector", backend_url=self.url) as client, client.resume(agent) as resumed:
-            resumed.reconcile(lambda action: end)
+        store = open_store(self.url)
+        store.prepare()
+        ref = ActionRef(store="main", agent=agent, seq=len(self.calls(agent)))
+        end = make_end(status, reason, actor="operator ana", result=result)
+        settle(store, ref, end, actor="operator ana", decision_id=f"d-{uuid4()}")
+        store.close()
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +132,7 @@ def test_what_nobody_settled_is_not_repeated(play: Play) -> None:
 
 
 def test_what_was_settled_as_done_is_read_and_not_repeated(play: Play) -> None:
-    play.settle("support-agent-7", ActionEnd("done", result="sent", resolution="operator ana: found in the Sent folder"))
+    play.settle("support-agent-7", ActionStatus.DONE, "found in the Sent folder", result="sent")
 
     told = play.resume("support-agent-7")
 
@@ -138,7 +144,7 @@ def test_what_was_settled_as_done_is_read_and_not_repeated(play: Play) -> None:
 
 def test_what_was_settled_as_failed_is_done_again_under_a_new_key(play: Play) -> None:
     first = play.last_call("ops-agent-1")
-    play.settle("ops-agent-1", ActionEnd("failed", error="no ticket", resolution="operator ana: not in the tracker"))
+    play.settle("ops-agent-1", ActionStatus.FAILED, "not in the tracker")
 
     told = play.resume("ops-agent-1")
 
@@ -147,6 +153,16 @@ def test_what_was_settled_as_failed_is_done_again_under_a_new_key(play: Play) ->
     assert (second.tool, second.status) == ("open_ticket", "done")
     assert second.key != first.key
     assert len(play.effects_of(second)) == 1
+
+
+def test_what_was_abandoned_is_neither_repeated_nor_built_upon(play: Play) -> None:
+    play.settle("billing-agent-5", ActionStatus.ABANDONED, "the invoice is disputed")
+
+    told = play.resume("billing-agent-5")
+
+    assert "create_payment: settled as abandoned: operator ana: the invoice is disputed" in told
+    assert "Given up, so I did not do it again: create_payment. Left out, because it needs it: send_email." in told
+    assert [call.tool for call in play.calls("billing-agent-5")] == ["save_invoice", "create_payment"]
 
 
 def test_an_idempotent_call_is_run_again_with_its_key_and_files_nothing_more(play: Play) -> None:

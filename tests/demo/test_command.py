@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -39,4 +40,4 @@ def test_a_store_that_is_not_there_yet_is_refused_in_one_line() -> None:
 
 def test_a_port_that_is_taken_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Refused, match="taken; set DEMO_PORT"):
-        require_free(taken.getsockname()[1])
+        require_free(taken.getsockname()[1], patience=timedelta(0))
