@@ -1,7 +1,7 @@
 -- Every statement of the PostgreSQL store, by name. {records}, {leases}, {collections}, {entries}, {heads} are filled in as quoted names,
 -- %(name)s are parameters. The body of a record is never cast: one NUL escape in it would fail the whole statement. Metadata are read as
--- text and decoded one by one in Python. "Now" is the server's clock, read once in a statement. Times are read as seconds since 1970: a
--- driver's datetime can hold neither infinity nor the year 10000.
+-- text and decoded one by one in Python. "Now" is the server's clock, read once in a statement (MATERIALIZED: a plain subquery is evaluated
+-- for every row). Times are read as seconds since 1970: a driver's datetime can hold neither infinity nor the year 10000.
 
 -- name: find_tables
 -- What is there, from the catalogue alone: no error for what is missing. The audit counts as there only where we may read it.
@@ -18,27 +18,30 @@ SELECT
 SELECT tbl, dim FROM {collections} WHERE name = %(collection)s
 
 -- name: read_watch
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT coalesce((SELECT revision FROM {collections} WHERE name = %(collection)s), 0),
     (SELECT extract(epoch FROM min(expires_at)) FROM {leases} WHERE collection = %(collection)s AND expires_at > clock.at),
     coalesce((SELECT number FROM {heads} WHERE chain = %(chain)s), 0),
     extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 
 -- name: read_watch_without_audit
 -- The third column: whether there is an audit by now that we may read.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT coalesce((SELECT revision FROM {collections} WHERE name = %(collection)s), 0),
     (SELECT extract(epoch FROM min(expires_at)) FROM {leases} WHERE collection = %(collection)s AND expires_at > clock.at),
     (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
       WHERE n.nspname = 'settle_audit' AND c.relname IN ('entries', 'heads')
         AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) = 2,
     extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 
 -- name: read_actions
 -- The condition stands twice on purpose: containment fits Recall's own GIN index, the second form our partial index (which is used only
 -- where the query repeats its condition literally). The planner takes whichever is cheaper.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT found.id, found.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 CROSS JOIN (
     SELECT id, metadata FROM {records}
     WHERE ({contained}) AND metadata->>'record' = 'action' AND metadata->>'status' IN ({statuses}) AND {of_agent}
@@ -48,15 +51,17 @@ LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = found.meta
 ORDER BY found.id COLLATE "C"
 
 -- name: get_action
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT t.id, t.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 JOIN {records} AS t ON t.id = %(id)s
 LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = t.metadata->>'recall_agent'
 
 -- name: list_agent_actions
 -- By the number in the id, which alone is unique; an id without one comes last.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT found.id, found.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 CROSS JOIN (
     SELECT id, metadata, substring(id FROM ':act:([0-9]{{1,18}})$')::bigint AS number FROM {records}
     WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'action')
@@ -84,14 +89,16 @@ SELECT id, metadata::text FROM {records} WHERE id = ANY(%(ids)s)
 
 -- name: find_lease
 -- No lock: one would stall the agent's writes and renewals.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
 
 -- name: settle_look
 -- Statement 1 of a settle: what this decision id wrote before, and whether there is anything to settle. Locks nothing.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT e.number, e.text, e.prev, e.hash, t.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock
+FROM clock
 LEFT JOIN {entries} AS e ON e.chain = %(chain)s AND e.kind = 'settled' AND e.decision_id <> '' AND e.decision_id = %(decision_id)s
 LEFT JOIN {records} AS t ON t.id = %(id)s
 LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
@@ -99,7 +106,7 @@ LEFT JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
 -- name: settle_take_lease
 -- Statement 2: the lease, if and only if nobody holds it (recall-records 9.1), and what it was before. `found` is read first, under its
 -- lock, because the insert counts it: so it is exactly what the update replaces. No epoch in the answer: somebody holds it.
-WITH found AS MATERIALIZED (
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at), found AS MATERIALIZED (
     SELECT name, holder, epoch, expires_at FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s FOR UPDATE
 ), taken AS (
     INSERT INTO {leases} AS l (collection, name, holder, epoch, expires_at)
@@ -110,7 +117,7 @@ WITH found AS MATERIALIZED (
     RETURNING epoch
 )
 SELECT taken.epoch, found.name, found.holder, found.epoch, extract(epoch FROM found.expires_at), extract(epoch FROM clock.at)
-FROM (SELECT clock_timestamp() AS at) AS clock LEFT JOIN taken ON true LEFT JOIN found ON true
+FROM clock LEFT JOIN taken ON true LEFT JOIN found ON true
 
 -- name: settle_lock_records
 -- Statement 3: the action and the output of its arguments as nobody else may write them now, and the newest turn. A statement of its own

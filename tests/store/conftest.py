@@ -6,6 +6,7 @@ A test that asks for both runs once for each kind of store. To add one: an entry
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -22,11 +23,12 @@ from tests.store.memory_writer import MemoryWriter
 
 @dataclass(frozen=True)
 class Backend:
-    """A store and who writes its records. `again` opens the same store as another process would."""
+    """A store and who writes its records. `again` opens the same store as another process would, `another` another agent's process."""
 
     store: ActionStore
     recall: RecordWriter
     again: Callable[[], ActionStore]
+    another: Callable[[], RecordWriter]
 
 
 @pytest.fixture(scope="session")
@@ -43,21 +45,21 @@ def records_url(pg_server: Postgres) -> Iterator[str]:
 
 def _memory(request: pytest.FixtureRequest) -> Iterator[Backend]:
     store = MemoryStore()
-    yield Backend(store, MemoryWriter(store), lambda: store)
+    recall = MemoryWriter(store)
+    yield Backend(store, recall, lambda: store, lambda: recall)
 
 
 def _postgres(request: pytest.FixtureRequest) -> Iterator[Backend]:
     url = f"{request.getfixturevalue('records_url')}?schema=recall&collection=c{uuid4().hex[:12]}"
-    opened: list[PostgresStore] = []
+    with ExitStack() as opened:
 
-    def open_store() -> PostgresStore:
-        opened.append(PostgresStore(url))
-        return opened[-1]
+        def again() -> ActionStore:
+            return opened.enter_context(closing(PostgresStore(url)))
 
-    with RecallWriter(url) as recall:
-        yield Backend(open_store(), recall.create(), open_store)
-    for store in opened:
-        store.close()
+        def another() -> RecallWriter:
+            return opened.enter_context(RecallWriter(url))
+
+        yield Backend(again(), another().create(), again, another)
 
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Backend]]] = {"memory": _memory, "postgres": _postgres}
@@ -82,7 +84,14 @@ def recall(backend: Backend) -> RecordWriter:
 def pg(records_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
     """A prepared PostgreSQL store with its writer, for what only PostgreSQL can show."""
     url = f"{records_url}?collection=c{uuid4().hex[:12]}"
-    store = PostgresStore(url)
-    with RecallWriter(url) as recall:
+    with closing(PostgresStore(url)) as store, RecallWriter(url) as recall:
         yield store, recall.create()
-    store.close()
+
+
+@pytest.fixture
+def alone(pg_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
+    """The same in a database of its own, for tests that change tables, triggers or rights."""
+    with closing(PostgresStore(pg_url)) as store, RecallWriter(pg_url) as recall:
+        recall.create()
+        store.prepare()
+        yield store, recall
