@@ -263,8 +263,9 @@ def _matches(store: ActionStore, reading: Reading, wanted: ActionFilter, may_see
     if wanted.agents and action.agent not in wanted.agents:
         return False
     if isinstance(action, Unreadable):
-        # Tool and class are unknown: shown to those who may see every tool, and only while neither is asked for.
-        return not (wanted.tools or wanted.classes or wanted.text) and may_see(store.name, "")
+        # Tool and class are unknown: shown to those who may see every tool, while neither is asked for or where the state is asked for by name.
+        narrowed = wanted.tools or wanted.classes or wanted.text
+        return (not narrowed or ActionState.UNREADABLE in wanted.states) and may_see(store.name, "")
     if not may_see(store.name, action.tool):
         return False
     if wanted.classes and action.action_class not in wanted.classes:
