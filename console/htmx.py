@@ -31,8 +31,12 @@ def wants_partial(request: HttpRequest) -> bool:
 def render_part(
     request: HttpRequest, page: str, part: str, context: Mapping[str, Any] | None = None, *, status: int = 200
 ) -> HttpResponse:
-    """The partial for htmx, the page that includes it for everybody else; both from the same context."""
-    response = render(request, part if wants_partial(request) else page, dict(context or {}), status=status)
+    """The partial for htmx, the page that includes it for everybody else; both from the same context.
+
+    `is_part` in it says which, for what a partial swaps beside itself.
+    """
+    is_part = wants_partial(request)
+    response = render(request, part if is_part else page, {**(context or {}), "is_part": is_part}, status=status)
     patch_vary_headers(response, ["HX-Request"])
     # Personal data stays out of every cache, the browser's own for Back included: Back asks again and shows what is true now.
     response["Cache-Control"] = "no-store"

@@ -46,7 +46,7 @@ def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
 def status(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """What may change while somebody reads: state, lease, the decision on its way, entries. Fetched when something changed elsewhere."""
     context = action_context(request, ActionRef(store, agent, seq), with_agent=False)
-    return render_part(request, "actions/action.html", "actions/_status.html", context | {"seen": request.GET.get("seen", "")})
+    return render_part(request, "actions/action.html", "actions/_status.html", context | {"seen": request.GET.get("seen", ""), "entries_beside": True})
 
 
 @signed_in

@@ -69,19 +69,22 @@ async def _stream(listener: _Listener) -> AsyncIterator[bytes]:
     end = _End(loop, asyncio.Event())
     _open[listener.session_key].add(end)
     changes = watcher.subscribe(may_see=listener.stores.__contains__, ping_s=PING_S)
-    ended = asyncio.ensure_future(end.event.wait())
+    ended: asyncio.Future[bool] = asyncio.ensure_future(end.event.wait())
+    coming: asyncio.Future[str] = asyncio.ensure_future(anext(changes))
     deadline = loop.time() + LONGEST_S
     try:
         while True:
-            coming = asyncio.ensure_future(anext(changes))
             await asyncio.wait({coming, ended}, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
             if not coming.done() or ended.done():
-                coming.cancel()
-                await asyncio.gather(coming, return_exceptions=True)
                 return
-            yield b"event: changed\ndata:\n\n" if coming.result() == CHANGED else b": ping\n\n"
+            heard = coming.result()
+            coming = asyncio.ensure_future(anext(changes))
+            yield b"event: changed\ndata:\n\n" if heard == CHANGED else b": ping\n\n"
     finally:
+        # A generator that is being waited for cannot be closed: first end the wait, whoever left.
         ended.cancel()
+        coming.cancel()
+        await asyncio.gather(ended, coming, return_exceptions=True)
         _open[listener.session_key].discard(end)
         if not _open[listener.session_key]:
             del _open[listener.session_key]
