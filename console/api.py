@@ -222,7 +222,7 @@ _DECISION = f"{_ACTION}/decision"
 # --- what may be asked -----------------------------------------------------------------------------------------------
 
 
-@api.get("/actions", response={200: ItemsOut, **_ERRORS}, summary="Actions, the open ones by default")
+@api.get("/actions", response={200: ItemsOut, **_ERRORS}, by_alias=True, summary="Actions, the open ones by default")
 def list_items(
     request: HttpRequest,
     state: str = "",
@@ -254,7 +254,7 @@ def list_items(
     return _json({"items": [shapes.item_json(item) for item in page.items], "next": page.next, "problems": problems})
 
 
-@api.get(_ACTION, response={200: WholeItemOut, **_ERRORS}, summary="One action, whole")
+@api.get(_ACTION, response={200: WholeItemOut, **_ERRORS}, by_alias=True, summary="One action, whole")
 def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
     ref = ActionRef(store, agent, seq)
     _know_query(request)
@@ -344,13 +344,24 @@ _METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "D
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def _not_allowed(allowed: Sequence[str]) -> Callable[..., HttpResponse]:
-    def refuse(request: HttpRequest, **_: Any) -> HttpResponse:
-        response = _error(405, "method_not_allowed", f"{request.method} is not for this address; it takes {', '.join(allowed)}")
-        response["Allow"] = ", ".join(allowed)
-        return response
+def _refuse(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
+    response = _error(405, "method_not_allowed", f"{request.method} is not for this address; it takes {', '.join(allowed)}")
+    response["Allow"] = ", ".join(allowed)
+    return response
 
-    return refuse
+
+def _refuse_others(path: str, allowed: Sequence[str]) -> None:
+    """Answer every other method with JSON too."""
+    others = [method for method in _ALL_METHODS if method not in allowed]
+    about_one = "{store}" in path
+
+    def refuse_for_one(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+        return _refuse(request, allowed)
+
+    def refuse(request: HttpRequest) -> HttpResponse:
+        return _refuse(request, allowed)
+
+    api.api_operation(others, path, include_in_schema=False)(refuse_for_one if about_one else refuse)
 
 
 def _nothing_here(request: HttpRequest, rest: str) -> HttpResponse:
@@ -358,8 +369,7 @@ def _nothing_here(request: HttpRequest, rest: str) -> HttpResponse:
 
 
 for _path, _allowed in _METHODS.items():
-    _others = [method for method in _ALL_METHODS if method not in _allowed]
-    api.api_operation(_others, _path, include_in_schema=False)(_not_allowed(_allowed))
+    _refuse_others(_path, _allowed)
 api.api_operation(_ALL_METHODS, "/{path:rest}", include_in_schema=False)(_nothing_here)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
@@ -115,12 +117,18 @@ def down(settings: Settings) -> str:
 Cast = Callable[..., User]
 
 
+@cache
+def _hash_of_password() -> str:
+    """Slow by design, so once for the whole run."""
+    return make_password(PASSWORD)
+
+
 @pytest.fixture
 def person(db: None) -> Cast:
     """Make a user with roles: `person("eve", "viewer", ("operator", "main", "send_email"))`."""
 
     def make(name: str, *roles: str | tuple[str, str, str], **fields: Any) -> User:
-        user = User.objects.create_user(name, password=PASSWORD, **fields)
+        user = User.objects.create(username=name, password=_hash_of_password(), **fields)
         for role in roles:
             kind, store, tool = (role, "", "") if isinstance(role, str) else role
             Grant.objects.create(user=user, role=kind, store=store, tool=tool)
