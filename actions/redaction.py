@@ -49,14 +49,21 @@ _SHAPES = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d.]*\d)")
-_PAIR_IN_TEXT = re.compile(
-    r"""(?P<head>["']?(?P<name>[A-Za-z][A-Za-z0-9_.-]{1,60})["']?\s*[:=]\s*)(?P<value>"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\]]+)"""
+# Possessive and anchored: a name is looked at once, however long a text without any is.
+_NAME_IN_TEXT = re.compile(r"""(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]{2,}+)\\*+["']?\s*+[:=]\s*+""")
+# A text may be cut anywhere, so its end ends a quoted value too. The first form is JSON in a text of JSON.
+_VALUE_IN_TEXT = re.compile(
+    r"""\\++"[^"]*+(?:"|\Z)
+      | "(?:[^"\\]|\\.)*+(?:"|\\?\Z)
+      | '[^']*+(?:'|\Z)
+      | (?:(?i:bearer|basic|digest|token|apikey)\s++)?+[^\s,;&"'}\]]++""",
+    re.VERBOSE | re.DOTALL,
 )
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a key's name says that its value is a secret: `api_key`, `clientSecret`, `X-Auth-Token`; not `max_tokens`, not `key`."""
-    words = [word.lower() for word in _WORD.findall(name[:200])]
+    words = [word.lower() for word in _WORD.findall(name if len(name) <= 400 else f"{name[:200]} {name[-200:]}")]
     if _SECRET_WORDS.intersection(words):
         return True
     return any(pair in _SECRET_PAIRS for pair in pairwise(words))
@@ -64,7 +71,7 @@ def is_secret_name(name: str) -> bool:
 
 def redact_text(text: str) -> str:
     """A text without what looks like a token, a key, a card number, or a password written as `password=...`."""
-    text = _PAIR_IN_TEXT.sub(_hide_pair, text)
+    text = _hide_pairs(text)
     text = _SHAPES.sub(HIDDEN, text)
     return _CARD.sub(_hide_card, text)
 
@@ -99,8 +106,17 @@ def _redact_name(key: object) -> str:
     return redact_text(str(key))
 
 
-def _hide_pair(match: re.Match[str]) -> str:
-    return f"{match['head']}{HIDDEN}" if is_secret_name(match["name"]) else match[0]
+def _hide_pairs(text: str) -> str:
+    """Hide the value after each secret name. Only such a value is skipped: in `ana: password=x` the second name counts too."""
+    kept, end = [], 0
+    for match in _NAME_IN_TEXT.finditer(text):
+        if match.start() < end or not is_secret_name(match["name"]):
+            continue
+        value = _VALUE_IN_TEXT.match(text, match.end())
+        if value is not None:
+            kept += [text[end : match.end()], HIDDEN]
+            end = value.end()
+    return "".join([*kept, text[end:]])
 
 
 def _hide_card(match: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import wraps
 from typing import Annotated, Any
 
@@ -281,7 +282,7 @@ def post_decision(
         seen=body.seen or "",
         result=body.result or "",
         error=body.error or "",
-        look_again_at=to_datetime(parse_rfc3339(body.look_again_at)) if body.look_again_at else None,
+        look_again_at=_time(body.look_again_at) if body.look_again_at else None,
     )
     return _answer(decide(ActionRef(store, agent, seq), wanted, by=user))
 
@@ -449,6 +450,13 @@ def _require_stores(wanted: Sequence[str], visible_names: Sequence[str]) -> None
     for name in wanted:
         if name not in visible_names:
             raise Http404(f"no store is called {name[:63]!r}")
+
+
+def _time(text: str) -> datetime:
+    try:
+        return to_datetime(parse_rfc3339(text))
+    except ValueError as exc:
+        raise InvalidDecision(f"look_again_at: {exc}") from exc
 
 
 def _split(values: str) -> list[str]:

@@ -1,0 +1,308 @@
+"""Deciding through the API: statuses, bodies, what an agent may read, and bad bodies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+
+from actions.queries import get_action
+from actions.records import ActionRef, ActionStatus
+from console.models import Decision, Note
+from console.services.deliver import deliver
+from console.services.tokens import create_agent_token
+from console.stores import get_store
+from tests.console.conftest import Api, MemoryWriter
+from tests.recall_writer import RecordWriter
+
+pytestmark = pytest.mark.django_db
+
+ApiFor = Callable[[User], Api]
+PATH = "actions/main/billing-7/1/decision"
+
+
+def a_body(outcome: str = "done", reason: str = "found in the Sent folder", **fields: Any) -> dict[str, Any]:
+    return {"outcome": outcome, "reason": reason, "decision_id": f"test-{uuid4()}", **fields}
+
+
+def status_now() -> ActionStatus:
+    action = get_action(get_store("main"), ActionRef("main", "billing-7", 1)).action
+    assert action is not None
+    return action.status
+
+
+@pytest.fixture
+def open_action(records: RecordWriter) -> RecordWriter:
+    """Action 1 of billing-7, whose agent is dead."""
+    records.action("billing-7", 1)
+    return records
+
+
+@pytest.fixture
+def living_action(records: RecordWriter) -> RecordWriter:
+    records.lease("billing-7", "pod-a:1:aaaa", 1, "live")
+    records.action("billing-7", 1)
+    return records
+
+
+def test_a_decision_is_written(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    body = a_body(result="message-id 1204")
+    status, answer = api(ana).post(PATH, body)
+    assert status == 201
+    assert {name: answer[name] for name in ("id", "state", "outcome", "reason", "result", "error", "by")} == {
+        "id": body["decision_id"],
+        "state": "written",
+        "outcome": "done",
+        "reason": "found in the Sent folder",
+        "result": "message-id 1204",
+        "error": "",
+        "by": "ana",
+    }
+    assert (answer["written_by"], answer["turn"], answer["entry"], answer["warnings"]) == ("us", 1, 1, [])
+    assert status_now() is ActionStatus.DONE
+
+
+def test_the_same_id_again_is_200(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    caller, body = api(ana), a_body()
+    assert caller.post(PATH, body)[0] == 201
+    status, answer = caller.post(PATH, body)
+    assert (status, answer["id"], answer["state"]) == (200, body["decision_id"], "written")
+
+
+def test_the_same_id_with_other_content_is_409(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    caller, body = api(ana), a_body()
+    caller.post(PATH, body)
+    status, answer = caller.post(PATH, {**body, "reason": "another reason"})
+    assert (status, answer["error"]) == (409, "id_reused")
+
+
+def test_an_ended_action_is_409_and_says_who_ended_it(open_action: RecordWriter, ana: User, bea: User, api: ApiFor) -> None:
+    api(ana).post(PATH, a_body("failed", "not in the ledger"))
+    status, answer = api(bea).post(PATH, a_body())
+    assert (status, answer["error"]) == (409, "closed")
+    assert (answer["decision"]["by"], answer["decision"]["outcome"]) == ("ana", "failed")
+    assert answer["item"]["state"] == "failed"
+    assert answer["entry"]["actor"] == "operator ana"
+
+
+def test_a_changed_action_is_412_and_shows_what_it_is_now(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    status, answer = api(ana).post(PATH, a_body(seen="0" * 64))
+    assert (status, answer["error"]) == (412, "changed")
+    assert answer["item"]["digest"] == get_action(get_store("main"), ActionRef("main", "billing-7", 1)).digest
+    assert status_now() is ActionStatus.STARTED
+
+
+def test_the_digest_of_the_list_is_the_one_to_send(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    caller = api(ana)
+    (item,) = caller.get("actions")[1]["items"]
+    assert caller.post(PATH, a_body(seen=item["digest"]))[0] == 201
+
+
+def test_while_its_agent_lives_it_is_202(living_action: RecordWriter, ana: User, bea: User, api: ApiFor) -> None:
+    caller, body = api(ana), a_body()
+    status, answer = caller.post(PATH, body)
+    assert (status, answer["state"]) == (202, "waiting")
+    assert "pod-a:1:aaaa" in answer["detail"]
+    assert caller.post(PATH, body)[0] == 202
+    status, answer = api(bea).post(PATH, a_body("failed"))
+    assert (status, answer["error"]) == (409, "pending")
+    assert (answer["decision"]["id"], answer["decision"]["state"]) == (body["decision_id"], "waiting")
+    assert status_now() is ActionStatus.STARTED
+
+
+def test_a_waiting_decision_can_be_read_and_withdrawn(living_action: RecordWriter, ana: User, ben: User, api: ApiFor) -> None:
+    caller, body = api(ana), a_body()
+    assert caller.get(PATH)[0] == 404
+    caller.post(PATH, body)
+    assert api(ben).get(PATH)[1]["state"] == "waiting"
+    assert api(ben).delete(PATH)[0] == 403
+    assert caller.delete(f"{PATH}?decision_id=another-decision")[0] == 409
+    status, answer = caller.delete(PATH)
+    assert (status, answer["state"]) == (200, "withdrawn")
+    assert caller.get(PATH)[1]["state"] == "withdrawn"
+    assert caller.delete(PATH)[0] == 404
+
+
+def test_a_written_decision_cannot_be_withdrawn(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    caller = api(ana)
+    caller.post(PATH, a_body())
+    status, answer = caller.delete(PATH)
+    assert (status, answer["error"], answer["decision"]["state"]) == (409, "closed", "written")
+
+
+def test_a_note_is_kept(open_action: RecordWriter, ana: User, api: ApiFor) -> None:
+    body = a_body("later", "asked the bank", look_again_at="2099-01-01T12:00:00+02:00")
+    caller = api(ana)
+    status, answer = caller.post(PATH, body)
+    assert (status, answer["state"], answer["look_again_at"]) == (201, "noted", "2099-01-01T10:00:00Z")
+    assert caller.post(PATH, body)[0] == 200
+    assert caller.get(PATH)[0] == 404
+    assert status_now() is ActionStatus.STARTED
+
+
+def test_an_idempotent_call_is_settled_with_a_warning(records: RecordWriter, ana: User, api: ApiFor) -> None:
+    records.action("billing-7", 1, cls="idempotent")
+    status, answer = api(ana).post(PATH, a_body())
+    assert status == 201
+    assert "same key" in answer["warnings"][0]
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def agent(own_addresses: None, db: None) -> Api:
+    """A caller with the token of billing-7."""
+    return Api(create_agent_token("main", "billing-7"))
+
+
+def test_an_agent_reads_the_decision_about_its_action(living_action: RecordWriter, ana: User, api: ApiFor, agent: Api) -> None:
+    assert agent.get(PATH)[0] == 404
+    api(ana).post(PATH, a_body(result="message-id 1204"))
+    status, answer = agent.get(PATH)
+    assert status == 200
+    assert (answer["state"], answer["outcome"], answer["result"]) == ("waiting", "done", "message-id 1204")
+    assert answer["resolution"] == "operator ana: found in the Sent folder"
+    living_action.lease("billing-7", state="released")
+    deliver(Decision.objects.get().pk)
+    assert agent.get(PATH)[1]["state"] == "written"
+
+
+@pytest.mark.parametrize("state", ["proposed", "held", "withdrawn", "refused"])
+def test_an_agent_is_not_told_what_may_still_change(
+    living_action: RecordWriter, ana: User, api: ApiFor, agent: Api, state: str
+) -> None:
+    api(ana).post(PATH, a_body(result="message-id 1204"))
+    Decision.objects.update(state=state)
+    status, answer = agent.get(PATH)
+    assert (status, answer["state"]) == (200, state)
+    assert {answer[name] for name in ("outcome", "reason", "result", "error", "by", "resolution")} == {None}
+
+
+def test_an_agent_may_do_nothing_else(living_action: RecordWriter, ana: User, api: ApiFor, agent: Api) -> None:
+    api(ana).post(PATH, a_body())
+    assert agent.post(PATH, a_body())[0] == 403
+    assert agent.delete(PATH)[0] == 403
+    assert agent.get("actions/main/billing-8/1/decision")[0] == 403
+    assert agent.get("actions/other/billing-7/1/decision")[0] == 403
+    assert Decision.objects.get().state == "waiting"
+
+
+# --- who may ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_viewer_may_not_decide(open_action: RecordWriter, ben: User, api: ApiFor) -> None:
+    assert api(ben).post(PATH, a_body())[0] == 403
+    assert status_now() is ActionStatus.STARTED
+
+
+def test_what_may_not_be_seen_is_not_there(open_action: RecordWriter, dot: User, api: ApiFor) -> None:
+    caller = api(dot)
+    assert caller.post(PATH, a_body())[0] == 404
+    assert caller.get(PATH)[0] == 404
+    assert caller.delete(PATH)[0] == 404
+
+
+# --- bad bodies ------------------------------------------------------------------------------------------------------
+
+
+def _raw(**fields: Any) -> str:
+    return json.dumps(a_body(**fields))
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("", 422),
+        ("{", 422),
+        ("[]", 422),
+        ('"done"', 422),
+        ("null", 422),
+        ("{}", 422),
+        ("[" * 200_000, 422),
+        ('{"a":' * 50_000 + "1" + "}" * 50_000, 422),
+        ('{"outcome": NaN}', 422),
+        ('{"outcome": ' + "9" * 10_000 + "}", 422),
+        (b"\xff\xfe{\x00}\x00", 422),
+        (b"\x80", 422),
+        (_raw(outcome="maybe"), 422),
+        (_raw(outcome="unknown"), 422),
+        (_raw(outcome="failed", result="sent"), 422),
+        (_raw(reason=""), 422),
+        (_raw(reason="a\x00b"), 422),
+        (_raw(reason="a\ud800b"), 422),
+        (_raw(result="\ud800"), 422),
+        (_raw(result="x" * 1_048_577), 422),
+        (_raw(reason="x" * 100_000), 422),
+        (_raw(decision_id="short"), 422),
+        (_raw(decision_id="x" * 65), 422),
+        (_raw(unheard_of=1), 422),
+        (json.dumps({**a_body(), "reason": 5}), 422),
+        (json.dumps({**a_body(), "outcome": ["done"]}), 422),
+        (json.dumps({**a_body(), "outcome": {"a": {}}}), 422),
+        (json.dumps({"outcome": "done", "reason": "x"}), 422),
+        (_raw(look_again_at="2099-01-01T12:00:00Z"), 422),
+        (json.dumps(a_body("later", look_again_at="2099-01-01T12:00:00")), 422),
+        (json.dumps(a_body("later", look_again_at="tomorrow")), 422),
+        (json.dumps(a_body("later", look_again_at="2099-02-30T00:00:00Z")), 422),
+        (json.dumps(a_body("later", look_again_at="2020-01-01T00:00:00Z")), 422),
+        (json.dumps(a_body("later", look_again_at=4070908800)), 422),
+        (json.dumps(a_body())[:-1] + ', "reason": "twice"}', 422),
+        ('{"reason": "' + "x" * 2_700_000 + '"}', 413),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, str | bytes) else str(value),
+)
+def test_a_bad_body_is_told_what_is_wrong(memory: RecordWriter, ana: User, api: ApiFor, body: str | bytes, status: int) -> None:
+    memory.action("billing-7", 1)
+    got, answer = api(ana).post(PATH, body)
+    assert got == status, answer
+    assert answer["error"]
+    assert answer["detail"]
+    assert len(answer["detail"]) < 400
+    assert not Decision.objects.exists()
+    assert not Note.objects.exists()
+    assert status_now() is ActionStatus.STARTED
+
+
+def test_another_content_type_is_refused(memory: RecordWriter, ana: User, api: ApiFor) -> None:
+    memory.action("billing-7", 1)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        status, answer = api(ana).post(PATH, json.dumps(a_body()), content_type=kind)
+        assert (status, answer["error"]) == (415, "unsupported")
+    assert api(ana).post(PATH, json.dumps(a_body()), content_type="application/json; charset=utf-8")[0] == 201
+
+
+def test_what_was_sent_is_never_repeated(memory: RecordWriter, ana: User, api: ApiFor) -> None:
+    memory.action("billing-7", 1)
+    _, answer = api(ana).post(PATH, json.dumps({**a_body(), "reason": ["hunter2-hunter2"], "x": "hunter2-hunter2"}))
+    assert "hunter2" not in json.dumps(answer)
+
+
+def test_a_read_only_store_is_503_with_the_remedy(flaky: MemoryWriter, ana: User, api: ApiFor) -> None:
+    flaky.action("billing-7", 1)
+    flaky.kept._is_prepared = False
+    status, answer = api(ana).post(PATH, a_body())
+    assert (status, answer["error"]) == (503, "read_only")
+    assert "prepare_store main" in answer["detail"]
+
+
+def test_a_lost_answer_is_503_and_found_again(flaky: MemoryWriter, ana: User, api: ApiFor) -> None:
+    flaky.action("billing-7", 1)
+    caller, body = api(ana), a_body()
+    flaky.kept.fails = "after_write"  # type: ignore[attr-defined]
+    status, answer = caller.post(PATH, body)
+    assert (status, answer["error"]) == (503, "unavailable")
+    assert "not known" in answer["detail"]
+    flaky.kept.fails = ""  # type: ignore[attr-defined]
+    assert caller.post(PATH, body)[0] == 200
+
+
+def test_secrets_in_a_decision_are_hidden(open_action: RecordWriter, ana: User, ben: User, api: ApiFor) -> None:
+    _, answer = api(ana).post(PATH, a_body(reason="password=hunter2-hunter2", result="token: hunter2-hunter2"))
+    assert "hunter2" not in json.dumps(answer)
+    for path in (PATH, "actions/main/billing-7/1", "audit"):
+        assert "hunter2" not in json.dumps(api(ben).get(path)[1])
