@@ -113,6 +113,13 @@ def since(at: Instant | datetime) -> int:
 
 
 @register.filter
+def sentence(text: object) -> str:
+    """A text that ends like a sentence, whoever wrote it."""
+    said = str(text).strip()
+    return said if said[-1:] in ".?!" else f"{said}."
+
+
+@register.filter
 def capped(number: int, most: int = 1000) -> str:
     """A count that never claims more than was worth counting: `1,000+`."""
     return f"{most:,}+" if number > most else f"{number:,}"

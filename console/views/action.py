@@ -17,7 +17,7 @@ from actions.records import ActionClass, ActionRef
 from console.access import Right, item_or_404, may
 from console.checks import recent_check
 from console.forms import DecisionForm, new_decision_form
-from console.htmx import beside_queue, render_part
+from console.htmx import beside_queue, render_part, wants_partial
 from console.services.decisions import current_decisions, latest_notes
 from console.stores import get_store
 from console.untrusted import PREVIEW_CHARS, pretty
@@ -45,8 +45,13 @@ def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
 @require_safe
 def status(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """What may change while somebody reads: state, lease, the decision on its way, entries. Fetched when something changed elsewhere."""
-    context = action_context(request, ActionRef(store, agent, seq), with_agent=False)
-    return render_part(request, "actions/action.html", "actions/_status.html", context | {"seen": request.GET.get("seen", ""), "entries_beside": True})
+    seen = request.GET.get("seen", "")
+    context = action_context(request, ActionRef(store, agent, seq), with_agent=not wants_partial(request))
+    has_changed = bool(seen) and seen != context["item"].digest
+    if has_changed and wants_partial(request):
+        context |= _agent(request, context["ref"])
+    context |= {"seen": seen, "has_changed": has_changed, "is_beside": True}
+    return render_part(request, "actions/action.html", "actions/_status.html", context)
 
 
 @signed_in

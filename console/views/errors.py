@@ -44,7 +44,9 @@ def bad_query(request: HttpRequest, exception: InvalidQuery) -> HttpResponse:
 def store_problem(request: HttpRequest, exception: StoreError) -> HttpResponse:
     may_be_written = getattr(exception, "may_be_written", False)
     known = "It is not known whether it was written: reload to see." if may_be_written else "Nothing was written."
-    detail = f"Store {exception.store}: {exception.problem}. {known if request.method == 'POST' else 'What it holds is not known now.'}"
+    problem = exception.problem.rstrip(".")
+    said = known if request.method == "POST" else "What it holds is not known now."
+    detail = f"Store {exception.store}: {problem}{'' if problem.endswith('?') else '.'} {said}"
     return _problem(request, 503, "A store does not answer", detail)
 
 
