@@ -18,8 +18,12 @@ SECOND: Instant = 1_000_000_000
 YEAR_ONE: Instant = -62_135_596_800 * SECOND
 """What Recall reads where the stored time is null."""
 
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999 in seconds since 1970: what an RFC 3339 text can say, and a stored time must stay within."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_EPOCH_ORDINAL = _EPOCH.toordinal()
 
 
 def parse_rfc3339(text: str) -> Instant:
@@ -31,14 +35,16 @@ def parse_rfc3339(text: str) -> Instant:
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"not an RFC 3339 time with a zone: {text[:60]!r}")
-    year, month, day, hour, minute, second, fraction, sign, off_hours, off_minutes = match.groups()
-    moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=UTC)
-    seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    second, fraction, sign, off_hours, off_minutes = match.groups()
+    moment = datetime.fromisoformat(second)
+    seconds = (moment.toordinal() - _EPOCH_ORDINAL) * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second
     if sign:
         if int(off_hours) > 23 or int(off_minutes) > 59:
             raise ValueError(f"not an RFC 3339 offset: {text[:60]!r}")
         offset = int(off_hours) * 3600 + int(off_minutes) * 60
         seconds -= offset if sign == "+" else -offset
+        if not FIRST_SECOND <= seconds <= LAST_SECOND:
+            raise ValueError(f"not a time between the years 1 and 9999: {text[:60]!r}")
     return seconds * SECOND + (int(fraction.ljust(9, "0")) if fraction else 0)
 
 

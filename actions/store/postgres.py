@@ -70,13 +70,12 @@ from actions.store.codec import (
     unreadable,
 )
 from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, ProcessConnections, parse_address, store_error
-from actions.times import SECOND, YEAR_ONE, Instant, to_datetime
+from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
 LINKS_PER_BATCH = 1_000
-_END_OF_TIME: Instant = 253_402_300_799 * SECOND
 _MOVED = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
 
@@ -643,7 +642,7 @@ def _compose(statement: str, schema: str, records: str | None, **parts: sql.Comp
 
 def _instant(seconds: Decimal | float) -> Instant:
     """Seconds since 1970 as PostgreSQL extracts them; infinity, which an expiry may be, as the last second that a text can hold."""
-    bounded = min(max(Decimal(seconds), Decimal(YEAR_ONE // SECOND)), Decimal(_END_OF_TIME // SECOND))
+    bounded = min(max(Decimal(seconds), Decimal(FIRST_SECOND)), Decimal(LAST_SECOND))
     return int(bounded * SECOND)
 
 
