@@ -13,11 +13,12 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from demo.caution import Seen, Sight
 from demo.scripts import SCRIPTS
 
 if TYPE_CHECKING:
@@ -122,12 +123,18 @@ def carry_on(resume: RecallResume, args: argparse.Namespace) -> None:
     graph = build_graph(resume, args)  # the durable tools must be known before the briefing: some calls are run again
     print(f"{args.agent} resumes. Its model reads:\n")
     print("\n".join(f"  | {visible(line)}".rstrip() for line in resume.briefing.splitlines()))
+    seen = seen_by(SCRIPTS[args.script], [resume.briefing_message()])
     print("\nNot repeated, because the model sees what became of it:\n")
-    known = [seen for seen in seen_by(SCRIPTS[args.script], [resume.briefing_message()]) if not seen.to_call]
-    print("\n".join(f"  {seen.step.tool}: {visible(seen.why)}" for seen in known) or "  nothing")
+    print(listed(known for known in seen if not known.to_call))
+    print("\nDone again, because it did not happen:\n")
+    print(listed(known for known in seen if known.sight is Sight.FAILED))
     print("\nDone now:\n")
     for message in messages_of(graph, CARRY_ON):
         print("\n".join(f"  {line}" for line in lines_of(message)), flush=True)
+
+
+def listed(seen: Iterable[Seen]) -> str:
+    return "\n".join(f"  {known.step.tool}: {visible(known.why)}" for known in seen) or "  nothing"
 
 
 def lines_of(message: BaseMessage) -> list[str]:

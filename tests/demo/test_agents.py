@@ -149,6 +149,7 @@ def test_what_was_settled_as_failed_is_done_again_under_a_new_key(play: Play) ->
     told = play.resume("ops-agent-1")
 
     second = play.last_call("ops-agent-1")
+    assert "open_ticket: settled as failed: operator ana: not in the tracker" in told
     assert 'open_ticket(title="Cold store 3 reports 9.4 °C"' in told
     assert (second.tool, second.status) == ("open_ticket", "done")
     assert second.key != first.key

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from demo.home import Home, Refused
+from demo.stage import ROOT
+from local import processes
 
 TOLD = {
     "url": "http://127.0.0.1:8000",
@@ -53,6 +57,15 @@ def test_others_read_the_address_while_the_demo_runs_and_not_afterwards(home: Ho
 def test_a_demo_that_is_still_starting_says_so(home: Home) -> None:
     with home.held(), pytest.raises(Refused, match="still starting"):
         Home(home.folder).running()
+
+
+def test_a_demo_that_is_killed_leaves_no_address(home: Home) -> None:
+    script = "import os, sys; from pathlib import Path; from demo.home import Home\n"
+    script += "home = Home(Path(sys.argv[1]))\n"
+    script += "with home.held(): home.demo.touch(); home.environment.touch(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script, str(home.folder)], cwd=ROOT, timeout=10)
+
+    processes.wait_until(lambda: not home.demo.exists() and not home.environment.exists(), what="the removal of the address")
 
 
 def test_what_a_killed_demo_left_is_not_taken_for_a_running_one(home: Home) -> None:
