@@ -1,0 +1,264 @@
+"""The audit chain: who decided what, in one order, and no change goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from actions.digests import canonical_json
+from actions.records import ActionStatus, Entry, Link, NewEntry
+from actions.store.audit import GENESIS, link_hash, verify_chain
+from actions.store.base import ActionStore
+from actions.store.postgres import PostgresStore
+from tests.recall_writer import RecallWriter, RecordWriter
+from tests.store.gestures import an_end, decide, verify
+
+FULL = NewEntry(
+    kind="proposed",
+    actor="operator ana",
+    agent="billing-7",
+    seq=3,
+    tool="create_payment",
+    decision_id="decision-1",
+    outcome="done",
+    reason="in the ledger",
+    evidence_id="verdict-9",
+    content_digest="abc",
+    detail={"amount": 42, "nested": {"list": [1, None, True, "x"]}},
+)
+
+
+def append(store: ActionStore, count: int) -> list[Entry]:
+    return [
+        store.append_entry(NewEntry(kind="observed", actor="system watcher", agent="a", seq=number))
+        for number in range(1, count + 1)
+    ]
+
+
+def test_an_entry_is_given_number_time_and_predecessor(store: ActionStore) -> None:
+    earliest = store.read_watch().read_at
+
+    entry = store.append_entry(FULL)
+
+    assert (entry.number, entry.prev) == (1, GENESIS)
+    assert earliest <= entry.at <= store.read_watch().read_at
+    assert {name: getattr(entry, name) for name in FULL.__slots__} == {name: getattr(FULL, name) for name in FULL.__slots__}
+    assert entry.hash == link_hash(GENESIS, entry.text)
+    assert json.loads(entry.text)["number"] == 1
+    assert store.list_entries(limit=5) == (entry,)
+
+
+def test_entries_are_numbered_without_a_gap_and_each_follows_its_predecessor(store: ActionStore) -> None:
+    one, two, three = append(store, 3)
+
+    assert [one.number, two.number, three.number] == [1, 2, 3]
+    assert (two.prev, three.prev) == (one.hash, two.hash)
+    assert (store.read_head().number, store.read_head().hash) == (3, three.hash)
+
+
+def test_an_empty_chain_has_a_head_of_nothing(store: ActionStore) -> None:
+    head = store.read_head()
+
+    assert (head.number, head.hash) == (0, GENESIS)
+    assert list(store.iterate_links()) == []
+    assert store.list_entries(limit=5) == ()
+    assert verify(store).is_intact
+
+
+def test_entries_come_newest_first_and_by_page(store: ActionStore) -> None:
+    append(store, 5)
+
+    assert [entry.number for entry in store.list_entries(limit=2)] == [5, 4]
+    assert [entry.number for entry in store.list_entries(limit=9, before=4)] == [3, 2, 1]
+    assert store.list_entries(limit=9, before=1) == ()
+
+
+def test_entries_of_one_agent_or_one_action(store: ActionStore) -> None:
+    append(store, 3)
+    store.append_entry(NewEntry(kind="observed", actor="system watcher", agent="b", seq=2))
+    store.append_entry(NewEntry(kind="revealed", actor="operator ana"))
+
+    assert [entry.number for entry in store.list_entries(limit=9, agent="a")] == [3, 2, 1]
+    assert [entry.number for entry in store.list_entries(limit=9, agent="a", seq=2)] == [2]
+    assert [entry.number for entry in store.list_entries(limit=9, agent="a", before=3)] == [2, 1]
+    assert store.list_entries(limit=9, agent="a", seq=10**30) == ()
+    assert store.list_entries(limit=9, agent="a\x00") == ()
+
+
+def test_links_are_streamed_oldest_first(store: ActionStore) -> None:
+    entries = append(store, 4)
+
+    assert list(store.iterate_links()) == [Link(e.number, e.text, e.prev, e.hash) for e in entries]
+    assert [link.number for link in store.iterate_links(after=2)] == [3, 4]
+    assert list(store.iterate_links(after=4)) == []
+
+
+def test_a_settled_entry_is_found_by_its_decision_id_and_others_are_not(store: ActionStore, recall: RecordWriter) -> None:
+    ref = recall.action("a", 1)
+    store.append_entry(NewEntry(kind="proposed", actor="operator ana", decision_id="decision-7"))
+
+    assert store.find_settled_entry("decision-7") is None
+    settled = decide(store, ref, decision_id="decision-7")
+
+    assert store.find_settled_entry("decision-7") == settled.entry
+    for unknown in ("", "decision-8", "x\x00", "\ud800"):
+        assert store.find_settled_entry(unknown) is None
+
+
+def test_a_decision_may_have_many_entries_beside_its_settled_one(store: ActionStore, recall: RecordWriter) -> None:
+    ref = recall.action("a", 1)
+    for kind in ("proposed", "held", "waiting"):
+        store.append_entry(NewEntry(kind=kind, actor="operator ana", agent="a", seq=1, decision_id="decision-7"))
+    decide(store, ref, decision_id="decision-7")
+
+    assert [entry.kind for entry in store.list_entries(limit=9, agent="a", seq=1)] == ["settled", "waiting", "held", "proposed"]
+    assert verify(store).is_intact
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00", "\ud800", "\u202e", "<script>", "ümlaut 🎉", "'; DROP TABLE entries; --", "\n\r\t", "a" * 10_000]
+)
+def test_any_text_comes_back_as_it_was(store: ActionStore, text: str) -> None:
+    new = NewEntry(
+        kind="refused", actor=text, agent=text, tool=text, decision_id=text, reason=text, outcome=text, detail={text: text}
+    )
+
+    entry = store.append_entry(new)
+
+    (found,) = store.list_entries(limit=1)
+    assert found == entry
+    assert (found.actor, found.reason, dict(found.detail)) == (text, text, {text: text})
+    assert verify(store).is_intact
+
+
+def test_a_number_beyond_64_bits_is_kept_in_the_text(store: ActionStore) -> None:
+    store.append_entry(NewEntry(kind="refused", actor="operator ana", agent="a", seq=2**70))
+
+    assert store.list_entries(limit=1)[0].seq == 2**70
+
+
+def test_a_detail_that_is_no_json_writes_nothing(store: ActionStore) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        store.append_entry(NewEntry(kind="refused", actor="operator ana", detail={"x": float("nan")}))
+
+    assert store.read_head().number == 0
+    assert store.append_entry(FULL).number == 1
+
+
+def test_two_collections_have_two_chains(records_url: str) -> None:
+    one, other = PostgresStore(f"{records_url}?collection=one"), PostgresStore(f"{records_url}?collection=other")
+    one.append_entry(FULL)
+    other.append_entry(FULL)
+
+    assert one.read_head().chain == "recall.one_agents"
+    assert (one.read_head().number, other.read_head().number) == (1, 1)
+    assert (verify(one).is_intact, verify(other).is_intact) == (True, True)
+    one.close()
+    other.close()
+
+
+# --- tampering, by somebody who may do everything ----------------------------------------------------------------------
+
+
+def tampered(store: PostgresStore, recall: RecallWriter, *statements: str) -> tuple[int | None, str]:
+    """Append four entries, do as the owner what no trigger stops, verify: the first bad entry and what is said of it."""
+    append(store, 2)
+    decide(store, recall.action("a", 1), an_end(ActionStatus.DONE))
+    append(store, 1)
+    assert verify(store).is_intact
+    recall.run("ALTER TABLE settle_audit.entries DISABLE TRIGGER ALL")
+    for statement in statements:
+        recall.run(statement)
+    report = verify(store)
+    assert not report.is_intact
+    return report.first_bad, report.problem
+
+
+def test_a_changed_text_is_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, problem = tampered(*alone, "UPDATE settle_audit.entries SET text = replace(text, 'ana', 'eve') WHERE number = 3")
+
+    assert (first_bad, "was changed" in problem) == (3, True)
+
+
+def test_a_text_changed_together_with_its_hash_is_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, problem = tampered(
+        *alone,
+        "UPDATE settle_audit.entries SET text = replace(text, 'ana', 'eve') WHERE number = 3",
+        "UPDATE settle_audit.entries SET hash = encode(sha256(convert_to(prev || chr(10) || text, 'UTF8')), 'hex') WHERE number = 3",
+    )
+
+    assert (first_bad, "does not follow" in problem) == (4, True)
+
+
+def test_a_removed_entry_is_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, problem = tampered(*alone, "DELETE FROM settle_audit.entries WHERE number = 2")
+
+    assert (first_bad, "is missing" in problem) == (2, True)
+
+
+def test_a_cut_tail_is_found_by_the_head(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, problem = tampered(*alone, "DELETE FROM settle_audit.entries WHERE number = 4")
+
+    assert (first_bad, "head says 4" in problem) == (4, True)
+
+
+def test_an_entry_of_another_chain_is_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, problem = tampered(
+        *alone,
+        """UPDATE settle_audit.entries SET text = replace(text, 'recall.recall_lexical_v1_agents', 'recall.other') WHERE number = 1""",
+        "UPDATE settle_audit.entries SET hash = encode(sha256(convert_to(prev || chr(10) || text, 'UTF8')), 'hex') WHERE number = 1",
+    )
+
+    assert (first_bad, "chain recall.other" in problem) == (1, True)
+
+
+def test_swapped_entries_are_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, _ = tampered(
+        *alone,
+        "UPDATE settle_audit.entries SET number = -number WHERE number IN (1, 2)",
+        "UPDATE settle_audit.entries SET number = 3 + number WHERE number < 0",
+    )
+
+    assert first_bad == 1
+
+
+def test_a_tampered_row_is_shown_and_never_left_out(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    store, recall = alone
+    append(store, 2)
+    recall.run("ALTER TABLE settle_audit.entries DISABLE TRIGGER ALL")
+    recall.run("UPDATE settle_audit.entries SET text = 'gone' WHERE number = 2")
+
+    bad, good = store.list_entries(limit=5)
+
+    assert (bad.kind, bad.number, bad.text) == ("unreadable", 2, "gone")
+    assert good.kind == "observed"
+
+
+def test_a_head_that_was_set_back_stops_the_writing(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    store, recall = alone
+    append(store, 3)
+    ref = recall.action("a", 1)
+    recall.run("UPDATE settle_audit.heads SET number = 1")
+
+    with pytest.raises(Exception, match="verify_audit"):
+        decide(store, ref)
+
+    assert recall.body_of("a:act:1")["status"] == "started"
+    assert recall.lease_of("a") is None
+    assert len(store.list_entries(limit=9)) == 3
+
+
+def test_verification_reads_a_chain_link_by_link(store: ActionStore) -> None:
+    append(store, 3)
+    links = store.iterate_links()
+
+    assert next(links).number == 1
+    report = verify_chain(store.read_head().chain, store.iterate_links(), store.read_head())
+    assert (report.is_intact, report.entries) == (True, 3)
+
+
+def test_the_stored_text_is_canonical(store: ActionStore) -> None:
+    entry = store.append_entry(FULL)
+
+    assert entry.text == canonical_json(json.loads(entry.text))
