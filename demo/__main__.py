@@ -148,7 +148,7 @@ def run(home: Home, *, port: int) -> None:
             stores=environment["ACTION_STORES"],
         )
         tell("ready")
-        print(welcome(face.url, kept.password), flush=True)
+        print(welcome(face.url, kept.password, doubtful_agent(addresses.agents)), flush=True)
         while True:
             face.require_alive()
             time.sleep(STAY_POLL_S)
@@ -192,7 +192,13 @@ def wait_until_ready(face: Console, token: str, stage: Stage) -> None:
     processes.wait_until(is_ready, what=f"the console at {face.url}", timeout=READY_WITHIN)
 
 
-def welcome(url: str, password: str) -> str:
+def doubtful_agent(url: str) -> str:
+    """An agent to try `--resume` with: one whose call nobody has settled yet."""
+    doubtful = {call.agent for call in records.calls(url) if call.is_open and call.action_class == "external"}
+    return next((part.agent for part in cast.CAST if part.agent in doubtful), cast.CAST[0].agent)
+
+
+def welcome(url: str, password: str, agent: str) -> str:
     return f"""
   Settle runs at   {url}/
   Log in as        {USERNAME}
@@ -201,7 +207,7 @@ def welcome(url: str, password: str) -> str:
   Agents were killed inside their calls; each call in the queue may or may not have happened.
   Say what did, then let its agent carry on, and see what it reads and does:
 
-      ./run demo --resume {cast.CAST[1].agent}
+      ./run demo --resume {agent}
 
   Ctrl-C stops everything. What was recorded stays in .data/ for the next start.
 """
