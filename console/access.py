@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
@@ -126,7 +125,8 @@ def is_possible(ref: ActionRef) -> bool:
 
 def forget(user: Person) -> None:
     """Drop the roles remembered on this object, after they have changed."""
-    vars(user).pop(_REMEMBERED, None)
+    if hasattr(user, _REMEMBERED):
+        delattr(user, _REMEMBERED)
 
 
 _REMEMBERED = "_settle_grants"
@@ -134,8 +134,8 @@ _REMEMBERED = "_settle_grants"
 
 def _grants(user: Person) -> Iterable[Grant]:
     """The user's roles, remembered on the object: a request makes its own, so the memory ends with it."""
-    remembered: Any = vars(user).get(_REMEMBERED)
+    remembered: tuple[Grant, ...] | None = getattr(user, _REMEMBERED, None)  # not `vars`: a request's user is a lazy wrapper
     if remembered is None:
         remembered = tuple(Grant.objects.filter(user_id=user.pk)) if user.is_authenticated else ()
         setattr(user, _REMEMBERED, remembered)
-    return remembered  # type: ignore[no-any-return]
+    return remembered

@@ -441,7 +441,7 @@ def _know_query(request: HttpRequest, *names: str) -> None:
         if name not in names:
             raise InvalidQuery(f"there is no parameter {name[:40]!r}; there are {', '.join(names) or 'none'}")
         try:
-            check_text(name, value)
+            check_text(name, str(value))
         except InvalidDecision as exc:
             raise InvalidQuery(str(exc)) from exc
 
@@ -478,7 +478,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _on(kind: type[Exception]) -> Callable[[Callable[[HttpRequest, Any], HttpResponse]], None]:
-    return lambda handler: api.add_exception_handler(kind, handler)  # type: ignore[return-value]
+    return lambda handler: api.add_exception_handler(kind, handler)
 
 
 @_on(AuthenticationError)

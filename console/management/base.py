@@ -1,0 +1,106 @@
+"""What every command of ours has: exit codes 0, 1 and 2, and one line on stderr instead of a traceback."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any, NoReturn
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+from django.http import Http404
+
+from actions.errors import ActionsError
+from console.stores import ActionStore, UnknownStore, get_store, list_stores
+
+REFUSED = 1  # refused or impossible
+WRONG_USAGE = 2
+
+
+class Command(BaseCommand):
+    """A command says `run`; whatever goes wrong in it is one line and an exit code."""
+
+    requires_system_checks: list[str] = []
+
+    def run(self, **options: Any) -> None:
+        raise NotImplementedError
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # What the pool has to say about a database that is down, we say once ourselves.
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+        try:
+            self.run(**options)
+        except CommandError:
+            raise
+        except BrokenPipeError:
+            # Whoever read us has seen enough; nothing more can be said, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
+        except DatabaseError as exc:
+            refuse(f"the console's database: {_first_line(exc)}; is it there, and migrated?")
+        except (ActionsError, Http404, PermissionDenied, ImproperlyConfigured) as exc:
+            refuse(_first_line(exc))
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().execute(*args, **options)
+        except CommandError as exc:
+            if not getattr(self, "_called_from_command_line", False):
+                raise
+            self.stderr.write(str(exc))
+            raise SystemExit(exc.returncode) from None
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Usage errors in one line as well; `--help` has the rest."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        if getattr(parser, "called_from_command_line", False):
+            parser.error = lambda message: _exit(f"{subcommand}: {message}")  # type: ignore[method-assign]
+        return parser
+
+
+def refuse(message: str) -> NoReturn:
+    raise CommandError(_clean(message), returncode=REFUSED)
+
+
+def misused(message: str) -> NoReturn:
+    raise CommandError(_clean(message), returncode=WRONG_USAGE)
+
+
+def store_named(name: str) -> ActionStore:
+    """The configured store of that name; wrong usage where there is none."""
+    try:
+        return get_store(name)
+    except UnknownStore as exc:
+        known = ", ".join(store.name for store in list_stores()) or "none"
+        misused(f"{exc}; configured: {known}")
+
+
+def user_named(name: str) -> User:
+    """The user of that name; wrong usage where there is none, or where they may not come in any more."""
+    user = User.objects.filter(username=name).first() if "\x00" not in name else None
+    if user is None:
+        misused(f"there is no user {name[:150]!r}")
+    if not user.is_active:
+        misused(f"user {name!r} is not active")
+    return user
+
+
+def printable(text: str) -> str:
+    """A text for a terminal: no control character reaches it, whatever an agent wrote."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _clean(message: str) -> str:
+    return printable(" ".join(message.split()))
+
+
+def _first_line(exc: Exception) -> str:
+    return next(iter(str(exc).splitlines()), "") or type(exc).__name__
+
+
+def _exit(message: str) -> NoReturn:
+    print(_clean(message), file=sys.stderr)
+    raise SystemExit(WRONG_USAGE)

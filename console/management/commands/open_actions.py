@@ -1,0 +1,70 @@
+"""`open_actions [--json]`: the open actions of every store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from actions.queries import MAX_ROWS_PER_STORE, ActionFilter, ActionItem, list_actions
+from console.management.base import Command as Base
+from console.management.base import printable, refuse
+from console.shapes import item_json
+from console.stores import list_stores
+
+_HEADINGS = ("STATE", "AGE", "TOOL", "ACTION", "WHAT")
+
+
+class Command(Base):
+    help = (
+        "List the open actions of every store, in the order of the queue: what is risky first, then the oldest. "
+        "A store that does not answer is named on stderr, the others are listed all the same, and the exit code is 1."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="JSON Lines, with the keys of the API's items")
+
+    def run(self, **options: Any) -> None:
+        stores = list_stores()
+        if not stores:
+            refuse("no store is configured; set ACTION_STORES")
+        page = list_actions(stores, ActionFilter(), limit=MAX_ROWS_PER_STORE * len(stores))
+        if options["json"]:
+            for item in page.items:
+                self.stdout.write(json.dumps(item_json(item)))
+        else:
+            self._print_table(page.items)
+        missing = [
+            f"store {s.name}: {s.problem or 'it has more open actions than are read at once'}"
+            for s in page.stores
+            if s.problem or s.is_truncated
+        ]
+        if missing:
+            refuse("; ".join(missing))
+
+    def _print_table(self, items: tuple[ActionItem, ...]) -> None:
+        if not items:
+            self.stdout.write("no open actions")
+            return
+        rows = [_HEADINGS, *(_row(item) for item in items)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
+        width = shutil.get_terminal_size((160, 24)).columns
+        for row in rows:
+            cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
+            self.stdout.write("  ".join([*cells, row[-1]])[: max(width, 80)].rstrip())
+
+
+def _row(item: ActionItem) -> tuple[str, ...]:
+    what = item.facts.sentence if item.facts else f"unreadable: {item.unreadable.problem if item.unreadable else ''}"
+    tool = item.action.tool if item.action else "?"
+    where = f"{item.store}/{item.agent}/{item.seq if item.seq is not None else '?'}"
+    return tuple(printable(cell) for cell in (item.state.value, _age(item.age_s), tool[:40], where, what))
+
+
+def _age(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,439 @@
+"""Every command as a shell sees it: what it prints, its exit code, and one line on stderr when it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from actions.queries import get_action
+from actions.records import ActionRef, ActionStatus
+from console.access import Right, may
+from console.models import Decision, Grant, Token
+from console.services.tokens import find_caller
+from console.stores import get_store
+from tests.console.conftest import PASSWORD, MemoryWriter
+from tests.recall_writer import RecallWriter, RecordWriter
+from tests.servers import POSTGRES_URL
+
+pytestmark = pytest.mark.django_db
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(name: str, *arguments: str) -> Said:
+    """A command in this process, as `manage.py` would run it."""
+    out, err = StringIO(), StringIO()
+    try:
+        call_command(name, *arguments, stdout=out, stderr=err)
+    except CommandError as exc:
+        return Said(exc.returncode, out.getvalue(), f"{err.getvalue()}{exc}")
+    return Said(0, out.getvalue(), err.getvalue())
+
+
+def status_of(ref: ActionRef) -> ActionStatus:
+    action = get_action(get_store(ref.store), ref).action
+    assert action is not None
+    return action.status
+
+
+# --- open_actions ----------------------------------------------------------------------------------------------------
+
+
+def test_open_actions_prints_json_lines(records: RecordWriter) -> None:
+    records.action("billing-7", 1, args={"to": "ann@example.com"})
+    records.action("billing-7", 2, tool="create_payment", args={"amount": 120, "currency": "EUR"})
+    records.action("billing-7", 3, status="done")
+    said = run("open_actions", "--json")
+    items = [json.loads(line) for line in said.out.splitlines()]
+    assert (said.code, said.err) == (0, "")
+    assert [item["seq"] for item in items] == [2, 1]
+    assert items[0]["state"] == "interrupted"
+    assert {
+        "store",
+        "agent",
+        "seq",
+        "tool",
+        "class",
+        "key",
+        "status",
+        "state",
+        "args",
+        "args_truncated",
+        "digest",
+        "lease",
+    } <= set(items[0])
+
+
+def test_open_actions_prints_a_table(records: RecordWriter) -> None:
+    records.action("billing-7", 1, args={"to": "ann@example.com", "subject": "Refund"})
+    records.action("billing-8", 1, body="{")
+    lines = run("open_actions").out.splitlines()
+    assert lines[0].split() == ["STATE", "AGE", "TOOL", "ACTION", "WHAT"]
+    assert "Email to ann@example.com, 'Refund'" in lines[1]
+    assert "main/billing-7/1" in lines[1]
+    assert "unreadable" in lines[2]
+
+
+def test_open_actions_says_when_there_are_none(records: RecordWriter) -> None:
+    assert run("open_actions") == Said(0, "no open actions\n", "")
+    assert run("open_actions", "--json") == Said(0, "", "")
+
+
+def test_open_actions_lists_the_rest_when_a_store_is_down(records: RecordWriter, down: str) -> None:
+    records.action("billing-7", 1)
+    said = run("open_actions", "--json")
+    assert said.code == 1
+    assert len(said.out.splitlines()) == 1
+    assert said.err.startswith("store down: ")
+    assert "secret-pw" not in said.err
+    assert "\n" not in said.err
+
+
+def test_open_actions_shows_no_control_character(records: RecordWriter) -> None:
+    records.action("billing-7", 1, tool="evil\x1b[2Jtool\u202e", args={"to": "a\x1b]0;x\x07"})
+    assert "\x1b" not in run("open_actions").out
+    assert "\u202e" not in run("open_actions").out
+
+
+def test_open_actions_shows_no_secret(records: RecordWriter) -> None:
+    records.action("billing-7", 1, args={"password": "hunter2-hunter2"})
+    assert "hunter2" not in run("open_actions", "--json").out + run("open_actions").out
+
+
+# --- settle ----------------------------------------------------------------------------------------------------------
+
+
+def test_settle_writes_a_decision(records: RecordWriter, ana: User) -> None:
+    ref = records.action("billing-7", 1)
+    said = run(
+        "settle", "main", "billing-7", "1", "done", "--reason", "in the Sent folder", "--user", "ana", "--result", "message 1204"
+    )
+    assert (said.code, said.out.split()[0], said.err) == (0, "written", "")
+    assert status_of(ref) is ActionStatus.DONE
+    assert Decision.objects.get().username == "ana"
+
+
+def test_settle_waits_while_the_agent_lives(records: RecordWriter, ana: User) -> None:
+    records.lease("billing-7", state="live")
+    records.action("billing-7", 1)
+    said = run("settle", "main", "billing-7", "1", "failed", "--reason", "not in the ledger", "--user", "ana")
+    assert (said.code, said.out.split()[0]) == (0, "waiting")
+
+
+def test_settle_warns_about_idempotent_actions(records: RecordWriter, ana: User) -> None:
+    records.action("billing-7", 1, cls="idempotent")
+    said = run("settle", "main", "billing-7", "1", "done", "--reason", "seen", "--user", "ana")
+    assert (said.code, said.out.split()[0]) == (0, "written")
+    assert said.err.startswith("warning: ")
+
+
+def test_settle_with_the_same_id_again_is_the_same_decision(records: RecordWriter, ana: User) -> None:
+    records.action("billing-7", 1)
+    arguments = ("settle", "main", "billing-7", "1", "done", "--reason", "seen", "--user", "ana", "--decision-id", "my-decision")
+    assert run(*arguments).out.split()[0] == "written"
+    assert run(*arguments).out.split()[0] == "written"
+    assert Decision.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("main", "billing-7", "1", "failed", "--reason", "x", "--user", "ana", "--result", "sent"), 2),
+        (("main", "billing-7", "1", "done", "--reason", "x", "--user", "ana", "--error", "boom"), 2),
+        (("main", "billing-7", "1", "done", "--reason", " ", "--user", "ana"), 2),
+        (("main", "billing-7", "1", "done", "--reason", "x", "--user", "nobody"), 2),
+        (("main", "billing-7", "1", "done", "--reason", "x", "--user", "a\x00"), 2),
+        (("nowhere", "billing-7", "1", "done", "--reason", "x", "--user", "ana"), 2),
+        (("main", "billing-7", "1", "done", "--reason", "x", "--user", "ana", "--decision-id", "short"), 2),
+        (("main", "nobody", "1", "done", "--reason", "x", "--user", "ana"), 1),
+        (("main", "billing-7", "99", "done", "--reason", "x", "--user", "ana"), 1),
+        (("main", "billing-7", "99999999999999999999", "done", "--reason", "x", "--user", "ana"), 1),
+        (("main", "billing-7", "1", "done", "--reason", "x", "--user", "ben"), 1),
+        (("main", "billing-7", "1", "done", "--reason", "x", "--user", "cyd"), 1),
+        (("main", "billing-7", "2", "done", "--reason", "x", "--user", "ana"), 1),
+        (("main", "billing-7", "3", "done", "--reason", "x", "--user", "ana"), 1),
+    ],
+)
+def test_settle_refuses_in_one_line(
+    records: RecordWriter, ana: User, ben: User, cyd: User, arguments: tuple[str, ...], code: int
+) -> None:
+    ref = records.action("billing-7", 1)
+    records.action("billing-7", 2, status="failed", error="x")
+    records.action("billing-7", 3, cls="pure")
+    said = run("settle", *arguments)
+    assert (said.code, said.out) == (code, "")
+    assert said.err
+    assert "\n" not in said.err
+    assert status_of(ref) is ActionStatus.STARTED
+
+
+def test_settle_says_what_is_unknown_and_how_to_ask_again(flaky: MemoryWriter, ana: User) -> None:
+    flaky.action("billing-7", 1)
+    flaky.kept.fails = "after_write"  # type: ignore[attr-defined]
+    said = run("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", "ana")
+    assert said.code == 1
+    assert "not known" in said.err
+    decision_id = said.err.rsplit("decision id ", 1)[1].rstrip(")")
+    flaky.kept.fails = ""  # type: ignore[attr-defined]
+    again = run("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", "ana", "--decision-id", decision_id)
+    assert (again.code, again.out.split()[0]) == (0, "written")
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+def test_prepare_store_can_be_run_again(records: RecordWriter) -> None:
+    first, second = run("prepare_store", "main", "--index"), run("prepare_store", "main", "--index")
+    assert (first.code, second.code) == (0, 0)
+    assert second.out
+    assert run("prepare_store", "nowhere").code == 2
+
+
+def test_prepare_store_makes_a_store_ready(flaky: MemoryWriter, ana: User) -> None:
+    flaky.action("billing-7", 1)
+    flaky.kept._is_prepared = False
+    arguments = ("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", "ana")
+    refused = run(*arguments)
+    assert refused.code == 1
+    assert "prepare_store main" in refused.err
+    run("prepare_store", "main")
+    assert run(*arguments).code == 0
+
+
+def test_check_stores_says_what_each_can_be_used_for(records: RecordWriter) -> None:
+    said = run("check_stores")
+    assert said.code == 0
+    assert said.out.startswith("main: ")
+    assert "can be settled" in said.out
+
+
+def test_check_stores_names_the_one_that_is_down(records: RecordWriter, down: str) -> None:
+    said = run("check_stores")
+    assert said.code == 1
+    assert "down: not reachable" in said.out
+    assert "secret-pw" not in said.out + said.err
+
+
+def test_a_store_that_can_only_be_read_is_no_failure(flaky: MemoryWriter) -> None:
+    flaky.kept._is_prepared = False
+    said = run("check_stores")
+    assert said.code == 0
+    assert "can only be read: not prepared" in said.out
+
+
+# --- the history -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_entries(records: RecordWriter, ana: User) -> RecordWriter:
+    for seq in (1, 2, 3):
+        records.action("billing-7", seq)
+        run("settle", "main", "billing-7", str(seq), "done", "--reason", f"reason {seq}", "--user", "ana")
+    return records
+
+
+def test_an_untouched_history_is_intact(three_entries: RecordWriter) -> None:
+    said = run("verify_audit")
+    assert (said.code, said.out.splitlines()[-1], said.err) == (0, "intact: 3 entries, anchored up to 0", "")
+    assert run("verify_audit", "--store", "main").out.splitlines()[-1] == "intact: 3 entries, anchored up to 0"
+
+
+def test_an_empty_history_is_intact(records: RecordWriter) -> None:
+    assert run("verify_audit").out.splitlines()[-1] == "intact: 0 entries, anchored up to 0"
+
+
+def test_a_changed_entry_is_found(memory: RecordWriter, ana: User) -> None:
+    assert isinstance(memory, MemoryWriter)
+    for seq in (1, 2, 3):
+        memory.action("billing-7", seq)
+        run("settle", "main", "billing-7", str(seq), "done", "--reason", f"reason {seq}", "--user", "ana")
+    links = memory.kept.links
+    links[1] = links[1]._replace(text=links[1].text.replace("reason 2", "reason 9"))
+    said = run("verify_audit")
+    assert said.code == 1
+    assert said.out.splitlines()[-1].startswith("broken: store main, entry 2: ")
+    assert "\n" not in said.err
+
+
+def test_an_entry_beyond_the_head_is_found(memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(memory, MemoryWriter)
+    memory.action("billing-7", 1)
+    run("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", "ana")
+    head = memory.kept.read_head()
+    memory.kept.links.append(memory.kept.links[0]._replace(number=2))
+    monkeypatch.setattr(memory.kept, "read_head", lambda: head)
+    assert "entry 2" in run("verify_audit").out.splitlines()[-1]
+
+
+def test_verify_audit_needs_what_it_is_given(three_entries: RecordWriter, tmp_path: Path) -> None:
+    assert run("verify_audit", "--store", "nowhere").code == 2
+    assert run("verify_audit", "--anchor", str(tmp_path / "missing")).code == 2
+    (tmp_path / "anchors").write_text("")
+    assert run("verify_audit", "--anchor", str(tmp_path / "anchors")).code == 0
+
+
+def test_a_history_that_cannot_be_read_is_not_called_intact(records: RecordWriter, down: str) -> None:
+    said = run("verify_audit")
+    assert said.code == 1
+    assert not said.out.splitlines()[-1].startswith("intact")
+
+
+# --- people and tokens -----------------------------------------------------------------------------------------------
+
+
+def test_create_token_prints_the_token_alone(memory: RecordWriter, ana: User) -> None:
+    (token,) = run("create_token", "ana").out.splitlines()
+    caller = find_caller(token)
+    assert caller is not None
+    assert caller.user == ana
+    (token,) = run("create_token", "--agent", "main", "billing-7").out.splitlines()
+    caller = find_caller(token)
+    assert caller is not None
+    assert (caller.user, caller.store, caller.agent) == (None, "main", "billing-7")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("nobody",), ("ana", "--agent", "main", "a"), ("--agent", "nowhere", "a"), ("--agent", "main", "")]
+)
+def test_create_token_refuses_what_it_does_not_know(memory: RecordWriter, ana: User, arguments: tuple[str, ...]) -> None:
+    said = run("create_token", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert not Token.objects.exists()
+
+
+def test_set_role_gives_and_takes_a_role(memory: RecordWriter, cyd: User) -> None:
+    assert run("set_role", "cyd", "operator", "--store", "main", "--tool", "send_email").code == 0
+    assert run("set_role", "cyd", "operator", "--store", "main", "--tool", "send_email").out.startswith("cyd is already operator")
+    assert Grant.objects.count() == 1
+    assert may(cyd, Right.SETTLE, store="main", tool="send_email")
+    assert run("set_role", "cyd", "operator").code == 0
+    assert run("set_role", "cyd", "operator", "--remove").code == 0
+    assert run("set_role", "cyd", "operator", "--remove").code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nobody", "viewer"), ("cyd", "viewer", "--store", "nowhere"), ("cyd", "viewer", "--tool", "a\x00")]
+)
+def test_set_role_refuses_what_it_does_not_know(memory: RecordWriter, cyd: User, arguments: tuple[str, ...]) -> None:
+    assert run("set_role", *arguments).code == 2
+    assert not Grant.objects.exists()
+
+
+def test_create_user_reads_the_password_from_a_variable(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEW_PASSWORD", PASSWORD)
+    assert run("create_user", "eve", "--superuser", "--password-from-env", "NEW_PASSWORD").code == 0
+    assert run("create_user", "eve", "--password-from-env", "NEW_PASSWORD").code == 1
+    assert run("create_user", "eve2", "--password-from-env", "UNSET").code == 2
+    assert run("create_user", "e v e", "--password-from-env", "NEW_PASSWORD").code == 2
+    monkeypatch.setenv("NEW_PASSWORD", "short")
+    assert run("create_user", "eve2", "--password-from-env", "NEW_PASSWORD").code == 2
+    assert User.objects.get().is_superuser
+
+
+def test_every_command_says_what_it_is_for() -> None:
+    folder = ROOT / "console" / "management" / "commands"
+    for file in sorted(folder.glob("[a-z]*.py")):
+        out = StringIO()
+        with pytest.raises(SystemExit):
+            call_command(file.stem, "--help", stdout=out)
+
+
+# --- as a shell sees them --------------------------------------------------------------------------------------------
+
+Shell = Callable[..., Said]
+
+
+@pytest.fixture
+def shell(transactional_db: None, postgres: RecallWriter) -> Shell:
+    """manage.py in a process of its own, with this test's database and store."""
+    database = django_settings.DATABASES["default"]
+    url = os.environ[POSTGRES_URL].rsplit("/", 1)[0] + f"/{database['NAME']}"
+    stores = " ".join(f"{name}={address}" for name, address in django_settings.ACTION_STORES.items())
+    environment = {**os.environ, "DATABASE_URL": url, "ACTION_STORES": stores, "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
+
+    def call(*arguments: str, **changes: str) -> Said:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=environment | changes,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+def test_a_shell_sees_states_codes_and_single_lines(shell: Shell, postgres: RecallWriter, ana: User) -> None:
+    postgres.action("billing-7", 1)
+    settle = ("settle", "main", "billing-7", "1", "done", "--reason", "seen", "--user")
+
+    listed = shell("open_actions", "--json")
+    assert (listed.code, len(listed.out.splitlines()), listed.err) == (0, 1, "")
+    unknown = shell(*settle, "nobody")
+    assert (unknown.code, unknown.out, unknown.err) == (2, "", "there is no user 'nobody'\n")
+    written = shell(*settle, "ana")  # without a broker
+    assert (written.code, written.out.split()[0], written.err) == (0, "written", "")
+    again = shell(*settle, "ana")
+    assert (again.code, again.out) == (1, "")
+    assert again.err.startswith("closed: it already ended done, by operator ana: seen")
+    assert len(again.err.splitlines()) == 1
+    assert shell("verify_audit").out.splitlines()[-1] == "intact: 1 entries, anchored up to 0"
+
+
+def test_a_shell_sees_wrong_usage_in_one_line(shell: Shell) -> None:
+    for arguments in (
+        ("settle",),
+        ("settle", "main", "a", "one", "done", "--reason", "x", "--user", "u"),
+        ("open_actions", "--nope"),
+        ("set_role", "ana", "king"),
+    ):
+        said = shell(*arguments)
+        assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+
+
+def test_a_shell_sees_a_missing_database_in_one_line(shell: Shell) -> None:
+    said = shell("create_token", "ana", DATABASE_URL="postgres://nobody:secret-pw@127.0.0.1:1/nothing")
+    assert (said.code, said.out, len(said.err.splitlines())) == (1, "", 1)
+    assert "secret-pw" not in said.err
+
+
+def test_a_reader_that_leaves_early_is_no_failure(postgres: RecallWriter) -> None:
+    for seq in range(1, 200):
+        postgres.action("billing-7", seq, args={"text": "x" * 3000})
+    stores = f"main={django_settings.ACTION_STORES['main']}"
+    with subprocess.Popen(
+        [sys.executable, "manage.py", "open_actions", "--json"],
+        cwd=ROOT,
+        env={**os.environ, "ACTION_STORES": stores},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["agent"] == "billing-7"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
