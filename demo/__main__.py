@@ -165,7 +165,12 @@ def who_plays(url: str) -> list[Part]:
     recorded = records.calls(url)
     doubts = sum(call.is_open and call.action_class == "external" and cast.part_of(call.agent) is not None for call in recorded)
     made = {(call.agent, call.tool) for call in recorded}
-    return [*cast.still_to_play(made, doubts, wanted=WANTED_DOUBTS), cast.next_live(records.agents(url))]
+    untouched = {call.agent for call in recorded if call.status == "started"}
+    return [
+        *(part.as_resumed for part in cast.CAST if part.is_resumed and part.agent in untouched),  # an earlier start was cut short
+        *cast.still_to_play(made, doubts, wanted=WANTED_DOUBTS),
+        cast.next_live(records.agents(url)),
+    ]
 
 
 def prepare(face: Console, addresses: Addresses, kept: Secrets, stage: Stage) -> None:

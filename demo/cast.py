@@ -31,6 +31,11 @@ class Part:
         return self.kill_in or self.hang or [step.tool for step in SCRIPTS[self.script].steps if step.tool == "send_email"][-1]
 
     @property
+    def as_resumed(self) -> Part:
+        """The same agent's next process, which finds the call and cannot tell what became of it."""
+        return replace(self, kill_in="")
+
+    @property
     def leaves_doubt(self) -> bool:
         """Whether an external call is left open."""
         return self.kill_in in ("send_email", "create_payment", "open_ticket")

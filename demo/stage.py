@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -108,7 +108,7 @@ class Stage:
         self._tell(f"{part.agent} was killed in {part.kill_in}, {'after' if part.after else 'before'} its effect")
         if part.is_resumed:
             # It waits until the dead process's lease is over, then finds that it cannot tell.
-            self._waiting.append(replace(part, kill_in=""))
+            self._waiting.append(part.as_resumed)
 
 
 def _said_last_words(actor: _Running) -> bool:
