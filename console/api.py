@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import Body, NinjaAPI, Path, Query, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -518,6 +519,14 @@ def _bad_input(request: HttpRequest, exc: ValidationError) -> HttpResponse:
 @_on(StoreError)
 def _store_problem(request: HttpRequest, exc: StoreError) -> HttpResponse:
     response = _error(503, "unavailable", f"{exc}")
+    response["Retry-After"] = "5"
+    return response
+
+
+@_on(OperationalError)
+def _database_problem(request: HttpRequest, exc: OperationalError) -> HttpResponse:
+    log.error("the console's database: %s", type(exc).__name__)
+    response = _error(503, "unavailable", "the console's database does not answer; the same decision id may be sent again")
     response["Retry-After"] = "5"
     return response
 

@@ -17,5 +17,7 @@ def verify_store(store: ActionStore) -> ChainReport:
     report = verify_chain(head.chain, (link for link in store.iterate_links() if link.number <= head.number), head)
     beyond = next(store.iterate_links(after=head.number), None)
     if report.is_intact and beyond is not None and store.read_head() == head:
-        return replace(report, first_bad=beyond.number, problem=f"entry {beyond.number} stands beyond the head, which says {head.number}")
+        return replace(
+            report, first_bad=beyond.number, problem=f"entry {beyond.number} stands beyond the head, which says {head.number}"
+        )
     return report

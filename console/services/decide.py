@@ -70,30 +70,14 @@ def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
     except StoreError as exc:
         return _without_store(ref, request, by, exc)
     try:
-        check_request(request)
-        if request.outcome == LATER:
-            return _keep_note(ref, request, item, by)
-        end = end_of_request(request, by=by)
-        known = Decision.objects.filter(decision_id=request.decision_id).first()
-        if known is not None:
-            return _repeat(known, request, end, item)
-        if Note.objects.filter(decision_id=request.decision_id).exists():
-            return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a note", item=item)
-        if item.action is None:
-            raise InvalidDecision("the record is unreadable, so it cannot be settled here")
-        if not item.action.is_open:
-            return _closed(ref, item)
-        check_end_for(item.action, end)
+        return _decide(ref, request, item, by)
     except InvalidDecision as exc:
         return Answer(kind=AnswerKind.INVALID, detail=str(exc), item=item)
-    if request.seen and request.seen != item.digest:
-        return _changed(item)
-    try:
-        return _decide_now(request, end, item, by)
     except StoreError as exc:
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{exc}; nothing was written", item=item)
     except OperationalError:
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"the console's database did not answer; {_UNKNOWN_OUTCOME}", item=item)
+        # The console's own database is gone, or somebody has been at this decision for longer than anybody waits.
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"it could not be finished; {_UNKNOWN_OUTCOME}", item=item)
 
 
 def preview(item: ActionItem, request: DecisionRequest, *, by: User) -> SettlementTurn:
@@ -197,6 +181,26 @@ def warnings_about(item: ActionItem) -> tuple[str, ...]:
 
 
 # --- deciding --------------------------------------------------------------------------------------------------------
+
+
+def _decide(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: User) -> Answer:
+    check_request(request)
+    if request.outcome == LATER:
+        return _keep_note(ref, request, item, by)
+    end = end_of_request(request, by=by)
+    known = Decision.objects.filter(decision_id=request.decision_id).first()
+    if known is not None:
+        return _repeat(known, request, end, item)
+    if Note.objects.filter(decision_id=request.decision_id).exists():
+        return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a note", item=item)
+    if item.action is None:
+        raise InvalidDecision("the record is unreadable, so it cannot be settled here")
+    if not item.action.is_open:
+        return _closed(ref, item)
+    check_end_for(item.action, end)
+    if request.seen and request.seen != item.digest:
+        return _changed(item)
+    return _decide_now(request, end, item, by)
 
 
 def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User) -> Answer:

@@ -1,0 +1,215 @@
+"""Two at once: people, workers, a person and a worker. One wins, the other is told, and the agent's records are written once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
+
+from actions.queries import get_action
+from actions.records import ActionRef
+from console.models import Decision
+from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, withdraw
+from console.services.deliver import claim_due, deliver
+from console.stores import get_store
+from tests.recall_writer import RecordWriter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROUNDS = 6
+T = TypeVar("T")
+
+
+def a_request(outcome: str = "done", reason: str = "found in the Sent folder", **fields: Any) -> DecisionRequest:
+    return DecisionRequest(outcome=outcome, reason=reason, **{"decision_id": f"test-{uuid4()}", **fields})
+
+
+def together(*calls: Callable[[], T]) -> list[T]:
+    """Call all at once, each in a thread and with a connection of its own."""
+    barrier = threading.Barrier(len(calls))
+
+    def one(call: Callable[[], T]) -> T:
+        try:
+            barrier.wait(10)
+            return call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(60) for future in [pool.submit(one, call) for call in calls]]
+
+
+def settled_entries(ref: ActionRef) -> int:
+    return sum(entry.kind == "settled" for entry in get_store(ref.store).list_entries(limit=50, agent=ref.agent, seq=ref.seq))
+
+
+def turns_of(ref: ActionRef) -> int:
+    return len(get_store(ref.store).list_turns(ref.agent, limit=50))
+
+
+def kinds(answers: list[Answer]) -> set[AnswerKind]:
+    return {answer.kind for answer in answers}
+
+
+def make_due() -> None:
+    Decision.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
+
+
+def test_one_form_sent_twice_is_one_decision(records: RecordWriter, ana: User) -> None:
+    for number in range(ROUNDS):
+        ref = records.action(f"agent-{number}", 1)
+        request = a_request()
+        answers = together(*[partial(decide, ref, request, by=ana)] * 4)
+        assert sorted(answer.kind for answer in answers) == ["repeated", "repeated", "repeated", "written"]
+        assert len({answer.decision.pk for answer in answers if answer.decision}) == 1
+        assert (settled_entries(ref), turns_of(ref)) == (1, 1)
+
+
+def test_of_two_people_one_wins_and_the_other_is_told_who(records: RecordWriter, ana: User, bea: User) -> None:
+    for number in range(ROUNDS):
+        ref = records.action(f"agent-{number}", 1)
+        answers = together(
+            partial(decide, ref, a_request("done"), by=ana),
+            partial(decide, ref, a_request("failed", "not in the ledger"), by=bea),
+        )
+        assert kinds(answers) == {AnswerKind.WRITTEN, AnswerKind.CLOSED}
+        winner = next(answer for answer in answers if answer.kind is AnswerKind.WRITTEN)
+        loser = next(answer for answer in answers if answer.kind is AnswerKind.CLOSED)
+        assert winner.decision is not None
+        assert loser.decision == winner.decision
+        assert winner.decision.actor in loser.detail
+        assert (settled_entries(ref), turns_of(ref)) == (1, 1)
+
+
+def test_of_two_people_at_a_living_agent_one_is_kept(records: RecordWriter, ana: User, bea: User) -> None:
+    for number in range(ROUNDS):
+        records.lease(f"agent-{number}", state="live")
+        ref = records.action(f"agent-{number}", 1)
+        answers = together(partial(decide, ref, a_request(), by=ana), partial(decide, ref, a_request("failed"), by=bea))
+        assert kinds(answers) == {AnswerKind.WAITING, AnswerKind.PENDING}
+        assert Decision.objects.filter(agent=ref.agent).count() == 1
+
+
+def test_two_workers_deliver_once(records: RecordWriter, ana: User) -> None:
+    for number in range(ROUNDS):
+        records.lease(f"agent-{number}", state="live")
+        ref = records.action(f"agent-{number}", 1)
+        answer = decide(ref, a_request(), by=ana)
+        assert answer.decision is not None
+        pk = answer.decision.pk
+        records.lease(f"agent-{number}", epoch=2, state="expired")
+        together(*[partial(deliver, pk)] * 3)
+        deliver(pk)
+        assert Decision.objects.get(pk=pk).state == "written"
+        assert (settled_entries(ref), turns_of(ref)) == (1, 1)
+
+
+def test_two_sweeps_never_take_the_same_decision(records: RecordWriter, ana: User) -> None:
+    for number in range(20):
+        records.lease(f"agent-{number}", state="live")
+        decide(records.action(f"agent-{number}", 1), a_request(), by=ana)
+    make_due()
+    first, second = together(lambda: claim_due(15), lambda: claim_due(15))
+    assert not set(first) & set(second)
+    assert len({*first, *second, *claim_due(15)}) == 20
+
+
+def test_a_decision_is_withdrawn_or_delivered_but_never_both(records: RecordWriter, ana: User) -> None:
+    ends = set()
+    for number in range(ROUNDS * 2):
+        records.lease(f"agent-{number}", state="live")
+        ref = records.action(f"agent-{number}", 1)
+        answer = decide(ref, a_request(), by=ana)
+        assert answer.decision is not None
+        pk = answer.decision.pk
+        records.lease(f"agent-{number}", epoch=2, state="released")
+        _, withdrawn = together(partial(deliver, pk), partial(withdraw, ref, by=ana))
+        deliver(pk)
+        state = Decision.objects.get(pk=pk).state
+        action = get_action(get_store("main"), ref).action
+        assert action is not None
+        if withdrawn.kind is AnswerKind.WITHDRAWN:  # type: ignore[union-attr]
+            assert (state, action.is_open, settled_entries(ref)) == ("withdrawn", True, 0)
+        else:
+            assert withdrawn.kind is AnswerKind.CLOSED  # type: ignore[union-attr]
+            assert (state, action.is_open, settled_entries(ref)) == ("written", False, 1)
+        ends.add(state)
+    assert ends <= {"withdrawn", "written"}
+
+
+def test_a_person_and_a_worker_after_a_crash_write_once(
+    records: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in range(ROUNDS):
+        ref = records.action(f"agent-{number}", 1)
+        request = a_request()
+        with monkeypatch.context() as patch:
+            patch.setattr(get_store("main"), "settle", dying)
+            with pytest.raises(KeyboardInterrupt):
+                decide(ref, request, by=ana)
+        pk = Decision.objects.get(agent=ref.agent).pk
+        answer, _ = together(partial(decide, ref, request, by=ana), partial(deliver, pk))
+        assert answer.kind is AnswerKind.REPEATED  # type: ignore[union-attr]
+        assert (settled_entries(ref), turns_of(ref)) == (1, 1)
+
+
+def test_a_note_sent_twice_at_once_is_one_note(records: RecordWriter, ana: User) -> None:
+    ref = records.action("billing-7", 1)
+    request = a_request("later", "asked the bank")
+    answers = together(*[partial(decide, ref, request, by=ana)] * 4)
+    assert sorted(answer.kind for answer in answers) == ["noted", "repeated", "repeated", "repeated"]
+
+
+def test_the_database_itself_allows_one_pending_decision(memory: RecordWriter, ana: User) -> None:
+    memory.lease("billing-7", state="live")
+    answer = decide(memory.action("billing-7", 1), a_request(), by=ana)
+    row = answer.decision
+    assert row is not None
+    row.pk, row.decision_id, row.state = None, "another-decision", "held"
+    with pytest.raises(IntegrityError), transaction.atomic():
+        row.save(force_insert=True)
+
+
+def test_whoever_is_at_a_decision_is_waited_for_but_not_for_ever(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.services.deliver.LOCK_TIMEOUT", timedelta(milliseconds=200))
+    memory.lease("billing-7", state="live")
+    ref = memory.action("billing-7", 1)
+    request = a_request()
+    decide(ref, request, by=ana)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                Decision.objects.select_for_update().get()
+                held.set()
+                done.wait(30)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        held.wait(10)
+        assert deliver(Decision.objects.get().pk) is None
+        assert withdraw(ref, by=ana).kind is AnswerKind.UNAVAILABLE
+        answer = decide(ref, request, by=ana)
+        assert answer.kind is AnswerKind.UNAVAILABLE
+        assert "not known" in answer.detail
+    finally:
+        done.set()
+        thread.join()
+    assert withdraw(ref, by=ana).kind is AnswerKind.WITHDRAWN
