@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.ground import Ground, laid
 from bench.learn import bench_learn
+from bench.pages import bench_pages
 from bench.plan import Plan, make_plan
 from bench.reads import bench_action, bench_queue
 from bench.report import Report, render
@@ -23,6 +24,7 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "action": bench_action,
     "learn": bench_learn,
     "settle": bench_settle,
+    "pages": bench_pages,
 }
 
 

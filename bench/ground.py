@@ -19,9 +19,9 @@ from psycopg import sql
 from actions.store import open_store
 from actions.store.base import ActionStore
 from bench.shape import Life, Shape, lives, records
-from local import postgres
+from local import postgres, processes
+from local.postgres import Postgres
 
-HOME = Path(__file__).resolve().parent.parent / ".data" / "bench"
 COLLECTION = "recall_lexical_v1_agents"
 TABLE = sql.Identifier("recall", COLLECTION)
 DATABASE = "bench"
@@ -45,6 +45,10 @@ class Ground:
             yield opened
         finally:
             opened.close()
+
+    def database(self, name: str) -> str:
+        """Another database on the same server, made when it is missing."""
+        return Postgres.from_url(self.url).ensure_database(name)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Client]:
@@ -107,10 +111,10 @@ def _full_scans(node: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def laid(shape: Shape, tell: Callable[[str], None]) -> Iterator[Ground]:
-    """Start a server, fill it, prepare it for us; stop it and forget its data afterwards."""
-    postgres.remove_data(HOME)
+    """Start a server that keeps its promises to the disk, fill it, prepare it for us; stop it and forget its data afterwards."""
+    home = processes.temporary_folder("bench", mode=0o711)
     try:
-        with postgres.start(HOME) as server:
+        with postgres.start(home) as server:
             url = server.create_database(DATABASE)
             with Client(agent=True, backend="pgvector", backend_url=url) as client:
                 client.resume("maker").record_turn("user", "makes the tables")
@@ -121,9 +125,9 @@ def laid(shape: Shape, tell: Callable[[str], None]) -> Iterator[Ground]:
             with contextlib.closing(open_store(url, name="main")) as store:
                 store.prepare(index=True)
             tell(f"{rows:,} records of {shape.agents:,} agents in {time.monotonic() - began:.1f} s")
-            yield Ground(url=url, shape=shape, lives=agents, versions=_versions(url) | {"recall": recall}, log=_log_of(HOME))
+            yield Ground(url=url, shape=shape, lives=agents, versions=_versions(url) | {"recall": recall}, log=_log_of(home))
     finally:
-        postgres.remove_data(HOME)
+        postgres.remove_data(home)
 
 
 def _log_of(home: Path) -> Path:

@@ -177,8 +177,8 @@ def test_a_live_lease_refuses_us_names_its_holder_and_nothing_is_written(recall:
 
 
 def test_a_killed_holders_lease_is_respected_until_it_expires(recall: Recall, store: ActionStore) -> None:
-    """The process is dead, but nobody can know before its second is over."""
-    running = begin(recall, lease_ttl=1)
+    """The process is dead, but nobody can know before its time is over."""
+    running = begin(recall, lease_ttl=2)
     kill(running)
     refused = 0
     while not is_free(store):
