@@ -69,9 +69,12 @@ def attempt(
         row = lock(pk, wait=wait)
         if row is None or row.state != DecisionState.WAITING:
             return Attempt(decision=row) if row else None
+        why = row.why
         problem = _try(row, first=first, seen=seen, item=item)
-        bump(row.store)
         row.refresh_from_db()
+        # Still waiting for the same reason is no news: else every browser would fetch every few seconds while any agent lives.
+        if first or not row.is_pending or (isinstance(problem, StoreError) and row.why != why):
+            bump(row.store)
     return Attempt(decision=row, problem=problem)
 
 

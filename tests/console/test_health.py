@@ -1,0 +1,57 @@
+"""What a load balancer is told: the process, the console's database, its migrations. Never a store, never a detail."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+
+from console import health
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own_addresses")]
+
+
+@pytest.fixture(autouse=True)
+def _as_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_migrated", False)
+
+
+def _no_database(*_: object, **__: object) -> NoReturn:
+    raise OperationalError("connection to 10.0.0.7 refused for user console")
+
+
+def test_a_process_that_answers_is_healthy(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "cursor", _no_database)
+    response = client.get("/healthz")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_it_is_ready_once_migrated(client: Client, down: str) -> None:
+    for _ in range(2):
+        response = client.get("/readyz")
+        assert (response.status_code, response.json()) == (200, {"status": "ready"})
+
+
+def test_it_is_not_ready_before(client: Client) -> None:
+    MigrationRecorder(connection).record_unapplied("console", "0001_first")
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (503, {"status": "not ready"})
+    MigrationRecorder(connection).record_applied("console", "0001_first")
+    assert client.get("/readyz").status_code == 200
+
+
+def test_it_is_not_ready_without_its_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client.get("/readyz").status_code == 200
+    monkeypatch.setattr(connection, "cursor", _no_database)
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (503, {"status": "not ready"})
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_only_asking_is_allowed(client: Client, path: str) -> None:
+    assert client.head(path).status_code == 200
+    assert client.post(path).status_code == 405

@@ -1,0 +1,209 @@
+"""The tasks: delivered twice, never, or by a worker that is killed in the middle; a decision is written once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from celery import current_app
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+
+from actions.queries import get_action
+from actions.records import ActionRef
+from console import tasks
+from console.celery import app
+from console.models import Decision
+from console.services.decide import DecisionRequest, decide
+from console.stores import get_store
+from local import processes
+from tests.recall_writer import RecallWriter, RecordWriter
+from tests.servers import POSTGRES_URL
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def kept(records: RecordWriter, by: User, agent: str = "billing-7") -> Decision:
+    """A decision that waits for a living agent."""
+    records.lease(agent, state="live")
+    request = DecisionRequest(outcome="done", reason="found in the Sent folder", decision_id=f"test-{uuid4()}")
+    answer = decide(records.action(agent, 1), request, by=by)
+    assert answer.decision is not None
+    assert answer.decision.state == "waiting"
+    return answer.decision
+
+
+def settled_entries(ref: ActionRef) -> int:
+    return sum(entry.kind == "settled" for entry in get_store(ref.store).list_entries(limit=50, agent=ref.agent))
+
+
+@pytest.fixture
+def at_once() -> Iterator[None]:
+    """Tasks run where they are sent."""
+    app.conf.update(task_always_eager=True, task_eager_propagates=True)
+    yield
+    app.conf.update(task_always_eager=False, task_eager_propagates=False)
+
+
+@pytest.mark.django_db
+def test_a_task_delivered_twice_writes_once(records: RecordWriter, ana: User) -> None:
+    decision = kept(records, ana)
+    records.lease("billing-7", epoch=2, state="expired")
+    tasks.deliver(decision.pk)
+    tasks.deliver(decision.pk)
+    decision.refresh_from_db()
+    assert decision.state == "written"
+    assert settled_entries(decision.ref) == 1
+    assert len(get_store("main").list_turns("billing-7", limit=10)) == 1
+
+
+@pytest.mark.django_db
+def test_a_task_about_nothing_does_nothing(records: RecordWriter) -> None:
+    tasks.deliver(12345)
+
+
+@pytest.mark.django_db
+def test_a_sweep_delivers_what_is_due_and_nothing_else(records: RecordWriter, ana: User, at_once: None) -> None:
+    due, early = kept(records, ana, "agent-1"), kept(records, ana, "agent-2")
+    for agent in ("agent-1", "agent-2"):
+        records.lease(agent, epoch=2, state="released")
+    Decision.objects.filter(pk=due.pk).update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
+    tasks.sweep()
+    due.refresh_from_db()
+    early.refresh_from_db()
+    assert (due.state, early.state) == ("written", "waiting")
+
+
+@pytest.mark.django_db
+def test_a_task_that_is_lost_is_sent_again(
+    records: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch, at_once: None
+) -> None:
+    decision = kept(records, ana)
+    records.lease("billing-7", epoch=2, state="released")
+    Decision.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks.deliver, "delay", lambda pk: None)
+        tasks.sweep()
+    tasks.sweep()
+    decision.refresh_from_db()
+    assert decision.state == "waiting"
+    Decision.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))  # half a minute later
+    tasks.sweep()
+    decision.refresh_from_db()
+    assert decision.state == "written"
+
+
+def test_beat_knows_the_sweep() -> None:
+    (entry,) = current_app.conf.beat_schedule.values()
+    assert entry["task"] == "console.tasks.sweep"
+    app.loader.import_default_modules()
+    assert entry["task"] in app.tasks
+
+
+# --- a real worker ---------------------------------------------------------------------------------------------------
+
+
+Worker = Callable[[], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def worker(transactional_db: None, postgres: RecallWriter, tmp_path: Path) -> Iterator[Worker]:
+    """Starts Celery with beat, with this test's database and store and the run's broker. Whatever still runs is killed."""
+    database = django_settings.DATABASES["default"]["NAME"]
+    environment = {
+        **os.environ,
+        "DATABASE_URL": os.environ[POSTGRES_URL].rsplit("/", 1)[0] + f"/{database}",
+        "ACTION_STORES": f"main={django_settings.ACTION_STORES['main']}",
+    }
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        process = processes.spawn(
+            [sys.executable, "-m", "celery", "-A", "console", "worker", "-B", "-c", "2", "-l", "info", "-s", tmp_path / "beat"],
+            cwd=ROOT,
+            env=environment,
+            log=tmp_path / f"worker-{len(running)}.log",
+        )
+        running.append(process)
+        return process
+
+    app.control.purge()
+    yield start
+    for process in running:
+        kill(process)
+    app.control.purge()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to the worker and its children at once: nobody gets to say goodbye."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def lease_row_held(postgres: RecallWriter, agent: str) -> Iterator[Callable[[], bool]]:
+    """Somebody holds the agent's lease row in a transaction; answers whether somebody else waits for it."""
+    with psycopg.connect(postgres.url) as holder:
+        holder.execute(f"SELECT 1 FROM {postgres.schema}.recall_leases WHERE name = %s FOR UPDATE", [agent])
+
+        def somebody_waits() -> bool:
+            rows = postgres.run(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s AND pid <> pg_backend_pid()",
+                ["%recall_leases%"],
+            )
+            return bool(rows[0][0])
+
+        yield somebody_waits
+        holder.rollback()
+
+
+def is_written(decision: Decision) -> bool:
+    return Decision.objects.filter(pk=decision.pk, state="written").exists()
+
+
+def test_a_worker_delivers_once_the_lease_is_free(worker: Worker, postgres: RecallWriter, ana: User) -> None:
+    decision = kept(postgres, ana)
+    worker()
+    wait_for(lambda: Decision.objects.get().attempts > 2, "the worker looks at the living agent")
+    assert Decision.objects.get().state == "waiting"
+    postgres.lease("billing-7", epoch=2, state="released")
+    wait_for(lambda: is_written(decision), "the decision is written")
+    assert settled_entries(decision.ref) == 1
+
+
+def test_a_worker_killed_while_it_settles_loses_and_doubles_nothing(worker: Worker, postgres: RecallWriter, ana: User) -> None:
+    decision = kept(postgres, ana)
+    postgres.lease("billing-7", epoch=2, state="released")
+    with lease_row_held(postgres, "billing-7") as somebody_waits:
+        first = worker()
+        wait_for(somebody_waits, "the worker is inside the settle")
+        kill(first)
+    assert Decision.objects.get().state == "waiting"
+
+    Decision.objects.update(next_try_at=datetime.now(UTC))  # as half a minute later
+    worker()
+    wait_for(lambda: is_written(decision), "another worker writes it")
+
+    action = get_action(get_store("main"), decision.ref).action
+    assert action is not None
+    assert action.status == "done"
+    assert settled_entries(decision.ref) == 1
+    assert len(get_store("main").list_turns("billing-7", limit=10)) == 1
