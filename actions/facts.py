@@ -133,7 +133,8 @@ def _sentence(tool: str, kind: CallKind, named: Mapping[str, str], fields: Mappi
         return f"Message{recipient}{quoted}"
     if kind is CallKind.TICKET:
         return f"Ticket{quoted or recipient or _reference(named)}".replace("Ticket, ", "Ticket ", 1)
-    if kind is CallKind.MONEY and named["money"]:
+    # A currency among the arguments makes a call weigh like money; only a name that says so makes it a payment.
+    if _kind_of_name(tool) is CallKind.MONEY and named["money"]:
         return f"{_money_word(tool)} of {named['money']}{recipient}{_reference(named)}"
     return _plain_sentence(tool, named, fields)
 
