@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import cache
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
@@ -65,8 +66,11 @@ def may_somewhere(user: Person, right: Right, *, store: str = "") -> bool:
 
 
 def visible(user: Person, right: Right = Right.READ) -> Callable[[str, str], bool]:
-    """The question "may this user see it?" for rows of a list: by store and tool; an empty tool asks for every tool of that store."""
-    return lambda store, tool: may(user, right, store=store, tool=tool)
+    """The question "may this user see it?" for rows of a list: by store and tool; an empty tool asks for every tool of that store.
+
+    Made for one list: what was answered once is remembered, because a list may have 20,000 rows and a dozen tools.
+    """
+    return cache(lambda store, tool: may(user, right, store=store, tool=tool))
 
 
 def visible_stores(user: Person, right: Right = Right.READ) -> tuple[ActionStore, ...]:

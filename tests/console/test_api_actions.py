@@ -148,7 +148,7 @@ def test_hostile_arguments_never_break_a_list(records: RecordWriter, ben: User, 
 
 
 def test_secrets_never_leave(records: RecordWriter, ben: User, api: ApiFor) -> None:
-    secret = "hunter2-hunter2"  # noqa: S105
+    secret = "hunter2-hunter2"
     records.action("billing-7", 1, args={"to": "a@example.com", "password": secret, "note": "Bearer abcdefghijklmnop"})
     records.action("billing-7", 2, status="done", result=json.dumps({"api_key": secret}), resolution=f"password={secret}")
     caller = api(ben)

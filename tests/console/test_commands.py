@@ -339,15 +339,19 @@ def test_set_role_refuses_what_it_does_not_know(memory: RecordWriter, cyd: User,
     assert not Grant.objects.exists()
 
 
-def test_create_user_reads_the_password_from_a_variable(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEW_PASSWORD", PASSWORD)
-    assert run("create_user", "eve", "--superuser", "--password-from-env", "NEW_PASSWORD").code == 0
-    assert run("create_user", "eve", "--password-from-env", "NEW_PASSWORD").code == 1
-    assert run("create_user", "eve2", "--password-from-env", "UNSET").code == 2
-    assert run("create_user", "e v e", "--password-from-env", "NEW_PASSWORD").code == 2
-    monkeypatch.setenv("NEW_PASSWORD", "short")
-    assert run("create_user", "eve2", "--password-from-env", "NEW_PASSWORD").code == 2
-    assert User.objects.get().is_superuser
+def test_create_user_reads_the_password_from_stdin(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(*arguments: str, password: str = PASSWORD) -> int:
+        monkeypatch.setattr("sys.stdin", StringIO(f"{password}\n"))
+        return run("create_user", *arguments).code
+
+    assert create("eve", "--superuser") == 0
+    assert create("eve") == 1
+    assert create("e v e") == 2
+    assert create("eve2", password="") == 2
+    assert create("eve2", password="short") == 2
+    user = User.objects.get()
+    assert user.is_superuser
+    assert user.check_password(PASSWORD)
 
 
 def test_every_command_says_what_it_is_for() -> None:

@@ -653,6 +653,13 @@ def test_every_change_moves_the_change_number(alive: ActionRef, ana: User) -> No
     assert numbers == sorted(set(numbers))
 
 
+def test_a_decision_costs_few_queries(memory: RecordWriter, ana: User, django_assert_max_num_queries: Any) -> None:
+    for seq in range(1, 30):
+        memory.action("billing-7", seq)
+    with django_assert_max_num_queries(14):  # savepoints of the test included
+        decide(ActionRef("main", "billing-7", 7), a_request(), by=ana)
+
+
 def test_a_tool_with_a_name_that_no_column_keeps_can_still_be_settled(records: RecordWriter, ana: User) -> None:
     ref = records.action("billing-7", 1, tool="odd\x00tool\ud800")
     assert decide(ref, a_request(), by=ana).kind is AnswerKind.WRITTEN

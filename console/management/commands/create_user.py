@@ -1,8 +1,8 @@
-"""`create_user NAME --password-from-env VAR [--superuser]`: an account without a question asked."""
+"""`create_user NAME [--superuser] < password`: an account without a question asked."""
 
 from __future__ import annotations
 
-import os
+import sys
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -16,17 +16,16 @@ from console.management.base import misused, refuse
 
 
 class Command(Base):
-    help = "Create a user. The password is read from a variable, so that it stands in no process list. Without a role they see nothing: set_role."
+    help = "Create a user. The password is the first line of stdin, so that it stands in no process list. Without a role they see nothing: set_role."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")
-        parser.add_argument("--password-from-env", required=True, metavar="VAR", help="the variable that holds the password")
         parser.add_argument("--superuser", action="store_true", help="with every role")
 
     def run(self, **options: Any) -> None:
-        password = os.environ.get(options["password_from_env"], "")
+        password = sys.stdin.readline().rstrip("\r\n")
         if not password:
-            misused(f"{options['password_from_env']} is not set")
+            misused("there is no password on stdin")
         user = User(username=options["name"], is_superuser=options["superuser"], is_staff=options["superuser"])
         user.set_password(password)
         try:

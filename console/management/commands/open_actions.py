@@ -50,10 +50,11 @@ class Command(Base):
             return
         rows = [_HEADINGS, *(_row(item) for item in items)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
-        width = shutil.get_terminal_size((160, 24)).columns
+        # A line is cut for a person's screen only; a file or a pipe gets it whole.
+        width = max(80, shutil.get_terminal_size().columns) if self.stdout.isatty() else None
         for row in rows:
             cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
-            self.stdout.write("  ".join([*cells, row[-1]])[: max(width, 80)].rstrip())
+            self.stdout.write("  ".join([*cells, row[-1]])[:width].rstrip())
 
 
 def _row(item: ActionItem) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
 from console.management.base import Command as Base
-from console.management.base import misused, refuse, store_named, user_named
+from console.management.base import misused, printable, refuse, store_named, user_named
 from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, end_of_request
 
 _GOOD = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.WAITING})
@@ -53,7 +53,7 @@ class Command(Base):
         for warning in answer.warnings:
             self.stderr.write(f"warning: {warning}")
         if answer.kind in _GOOD and answer.decision is not None:
-            self.stdout.write(f"{answer.decision.state} {answer.detail}")
+            self.stdout.write(printable(f"{answer.decision.state} {answer.detail}"))
             return
         again = f" (decision id {request.decision_id})" if answer.kind is AnswerKind.UNAVAILABLE else ""
         refuse(f"{answer.kind}: {answer.detail}{again}")
