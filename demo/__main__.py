@@ -51,6 +51,8 @@ def main(argv: list[str]) -> int:
         problem = str(exc)
     except ServerError as exc:
         problem = f"{str(exc).splitlines()[0].rstrip(':')}; logs are in {home.folder}"
+    except PermissionError as exc:
+        problem = f"this user may not write {exc.filename}; give it to them, or run the demo as its owner"
     except (OSError, psycopg.Error) as exc:
         problem = " ".join(str(exc).split())
     print(f"demo: {problem}", file=sys.stderr)
