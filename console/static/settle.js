@@ -85,7 +85,7 @@
   });
   document.body.addEventListener("htmx:afterSettle", (event) => {
     const target = event.detail.target;
-    if (target.id === "pane") { find(".split").setAttribute("data-open", ""); mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; head.focus({ preventScroll: true }); }
+    if (target.id === "pane") { find(".split").setAttribute("data-open", ""); mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; if (!target.contains(document.activeElement)) head.focus({ preventScroll: true }); }
     if (target.id === "queue" && event.detail.elt.id === "queue") {
       for (const strip of all("#queue .strip")) if (versions.size && versions.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
     }
@@ -140,7 +140,7 @@
     const form = event.detail.elt;
     if (!form.matches("form")) return;
     const status = event.detail.xhr.status;
-    if (form.dataset.draft && [200, 201, 202].includes(status) && find("#decision .answer")) sessionStorage.removeItem(draftKey(form));
+    if (form.dataset.draft && [200, 201, 202].includes(status) && find("#decision > .answer")) sessionStorage.removeItem(draftKey(form));
     if (status && status < 500) return;
     const button = find("[data-once]", form), unknown = find("#no-answer", form);
     if (button) button.disabled = false;

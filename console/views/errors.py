@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse
 
 from actions.errors import InvalidQuery, StoreError
-from console.htmx import render_part
+from console.htmx import render_part, to_login, wants_partial
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -19,13 +19,10 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return _problem(
-        request,
-        403,
-        "Not sent from one of our pages",
-        "Nothing was written. Go back, reload the page and send it again.",
-        reason=reason,
-    )
+    if wants_partial(request) and not request.user.is_authenticated:
+        return to_login(request, ended=True)
+    detail = "Nothing was written. Reload the page and send it again; with JavaScript, what you typed is kept in this tab."
+    return _problem(request, 403, "Not sent from one of our pages", detail, reason=reason)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

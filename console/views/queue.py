@@ -23,6 +23,7 @@ from console.forms import QueueFilters
 from console.htmx import render_part, wants_partial
 from console.models import Decision, Note
 from console.services.decisions import current_decisions, latest_notes
+from console.untrusted import show
 from console.views.action import action_context, parse_ref
 from console.views.gate import signed_in
 from console.words import GROUPS, UNREADABLE_GROUP
@@ -85,7 +86,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "is_first_page": not request.GET.get("cursor"),
         "open": opened,
         "has_several_stores": len(visible_stores(request.user)) > 1,
-        "tools": sorted({item.action.tool for item in page.items if item.action}),
+        "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
     }
     if opened and not wants_partial(request):
@@ -134,6 +135,11 @@ def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row
             is_open_beside=item.ref == opened,
         )
         group = heading
+
+
+def _plain_tools(items: Sequence[ActionItem]) -> list[str]:
+    """Names to choose from in the filter: only those that are what they look like."""
+    return sorted({item.action.tool for item in items if item.action and show(item.action.tool).plain == item.action.tool})
 
 
 def _limits(request: HttpRequest, wanted: ActionFilter) -> list[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,9 +22,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _asked_anew() -> Iterator[None]:
+def _asked_anew() -> None:
     checks.forget()
-    yield
 
 
 def status_of(ref: ActionRef) -> str:

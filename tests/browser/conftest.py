@@ -1,0 +1,148 @@
+"""A real server for a real browser: uvicorn as a process, with the test's console database and a store of its own on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, Page
+from pytest_django import DjangoDbBlocker
+
+from actions.store import open_store
+from console.models import Grant
+from local.postgres import Postgres
+from tests.recall_writer import RecallWriter
+
+# Playwright's own loop runs in the thread in which the tests use the database.
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+PASSWORD = "correct horse battery staple"
+COLLECTION = "browser"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One server for all of them: under xdist they stay in one process."""
+    for item in items:
+        if "tests/browser/" in item.nodeid:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(scope="session")
+def store_url() -> str:
+    return f"{django_settings.ACTION_STORES['main']}?collection={COLLECTION}"
+
+
+@pytest.fixture(scope="session")
+def site(django_db_setup: None, django_db_blocker: DjangoDbBlocker, pg_server: Postgres, store_url: str) -> Iterator[str]:
+    """The address of the running console."""
+    with RecallWriter(django_settings.ACTION_STORES["main"], collection=COLLECTION) as writer:
+        writer.create()
+    store = open_store(store_url)
+    store.prepare()
+    store.close()
+    port = _free_port()
+    name = django_settings.DATABASES["default"]["NAME"]
+    environment = os.environ | {
+        "DATABASE_URL": pg_server.url(name),
+        "ACTION_STORES": f"main={store_url}",
+        "CELERY_BROKER_URL": "memory://",
+    }
+    command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(port), "--log-level", "warning"]
+    command += ["--timeout-graceful-shutdown", "1"]
+    server = subprocess.Popen(command, env=environment)
+    try:
+        _wait_until_ready(f"http://127.0.0.1:{port}/healthz", server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "the console did not start"
+        try:
+            with urlopen(url):
+                return
+        except URLError:
+            time.sleep(0.1)
+    raise AssertionError("the console did not answer within 30 s")
+
+
+@pytest.fixture
+def records(site: str, transactional_db: None) -> Iterator[RecallWriter]:
+    """The store as an agent writes it, empty."""
+    with RecallWriter(django_settings.ACTION_STORES["main"], collection=COLLECTION) as writer:
+        writer.run("TRUNCATE {records}, {leases}")
+        yield writer
+
+
+@pytest.fixture
+def ana(transactional_db: None) -> User:
+    return _person("ana", "operator")
+
+
+@pytest.fixture
+def bea(transactional_db: None) -> User:
+    return _person("bea", "operator")
+
+
+@pytest.fixture
+def ben(transactional_db: None) -> User:
+    return _person("ben", "viewer")
+
+
+def _person(name: str, role: str) -> User:
+    user = User.objects.create_user(name, password=PASSWORD)
+    Grant.objects.create(user=user, role=role)
+    return user
+
+
+SignedIn = Callable[..., Page]
+
+
+@pytest.fixture
+def signed_in(browser: Browser, site: str) -> Iterator[SignedIn]:
+    """Open a browser of its own in which this person is signed in; `signed_in(ana, java_script_enabled=False)`."""
+    contexts: list[BrowserContext] = []
+
+    def make(user: User, **options: Any) -> Page:
+        client = Client()
+        client.force_login(user)
+        context = browser.new_context(base_url=site, **({"viewport": {"width": 1440, "height": 900}} | options))
+        contexts.append(context)
+        context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def stranger(browser: Browser, site: str) -> Iterator[Page]:
+    """A browser in which nobody is signed in."""
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
+    yield context.new_page()
+    context.close()

@@ -1,0 +1,198 @@
+"""A person decides in a real browser, and other browsers learn of it."""
+
+from __future__ import annotations
+
+import re
+
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PASSWORD, SignedIn
+from tests.recall_writer import RecallWriter
+
+
+def decide(page: Page, outcome: str, reason: str) -> None:
+    """Fill in the form and commit the turn that is shown for exactly that."""
+    page.check(f"#decision input[value={outcome}]")
+    page.fill("#reason", reason)
+    expect(page.locator(".slip dd").last).to_contain_text(reason)
+    page.locator("#decision [data-once]").click()
+
+
+def test_somebody_signs_in_opens_an_action_decides_and_it_leaves_the_other_browser_within_3_s(
+    records: RecallWriter, ana: User, bea: User, stranger: Page, signed_in: SignedIn
+) -> None:
+    records.lease("m-1")
+    records.action("m-1", 1, args={"to": "b@example.com", "subject": "Refund"})
+    other = signed_in(bea)
+    other.goto("/")
+    expect(other.locator(".strip")).to_have_count(1)
+    expect(other.locator("[data-live=on]")).to_be_visible()
+
+    stranger.goto("/")
+    stranger.fill("[name=username]", "ana")
+    stranger.fill("[name=password]", PASSWORD)
+    stranger.get_by_role("button", name="Sign in").click()
+    stranger.get_by_role("link", name="Email to b@example.com").click()
+    expect(stranger).to_have_url(re.compile(r"/\?open=main/m-1/1$"))
+    decide(stranger, "done", "Found in the Sent folder")
+
+    expect(stranger.locator(".answer.is-written")).to_be_visible()
+    expect(other.locator(".strip")).to_have_count(0, timeout=3_000)
+    expect(other.get_by_text("Nothing is in doubt.")).to_be_visible()
+    assert records.body_of("m-1:act:1")["status"] == "done"
+    assert records.body_of("m-1:turn:1")["content"] == "done"
+
+
+def test_everything_works_without_javascript(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com"})
+    page = signed_in(ana, java_script_enabled=False)
+
+    page.goto("/")
+    page.get_by_role("link", name="Email to b@example.com").click()
+    page.check("input[value=failed]")
+    page.get_by_role("button", name="Not in the Sent folder").click()
+    expect(page.locator("#reason")).to_have_value("Not in the Sent folder")
+    expect(page.locator(".slip")).to_contain_text("failed: Not in the Sent folder")
+    page.fill("#reason", "Not in the Sent folder, nor in Drafts")
+    page.locator("#turn button").click()
+    expect(page.get_by_text("Not written yet.")).to_be_visible()
+    expect(page.locator(".slip")).to_contain_text("failed: Not in the Sent folder, nor in Drafts")
+    assert records.body_of("m-1:act:1")["status"] == "started"
+    page.locator("#turn button").click()
+
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    assert records.body_of("m-1:act:1")["status"] == "failed"
+
+
+def test_it_can_be_done_with_the_keyboard_alone(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1, args={"to": "first@example.com"}, started_at="2026-11-29T10:00:01Z")
+    records.action("m-2", 1, args={"to": "second@example.com"}, started_at="2026-11-29T10:00:02Z")
+    page = signed_in(ana)
+    page.goto("/")
+
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("#action h1")).to_contain_text("second@example.com")
+    page.keyboard.press("f")
+    expect(page.locator("#reason")).to_be_focused()
+    page.keyboard.type("Not in the log")
+    expect(page.locator(".slip")).to_contain_text("failed: Not in the log")
+    page.keyboard.press("Tab")
+    while not page.evaluate("document.activeElement.hasAttribute('data-once')"):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    page.keyboard.press("Escape")
+
+    expect(page.locator("#action")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"/$"))
+    assert records.body_of("m-2:act:1")["status"] == "failed"
+    assert records.body_of("m-1:act:1")["status"] == "started"
+
+
+def test_no_key_decides_anything_by_itself(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+
+    for key in ("d", "Enter", "f", "Enter", "Escape", "d"):
+        page.keyboard.press(key)
+
+    expect(page.locator(".answer:visible")).to_have_count(0)
+    assert records.body_of("m-1:act:1")["status"] == "started"
+
+
+def test_back_after_deciding_shows_what_is_true_now(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com"})
+    page = signed_in(ana, viewport={"width": 390, "height": 800})
+    page.goto("/")
+    page.get_by_role("link", name="Email to b@example.com").click()
+    decide(page, "done", "Found it")
+    expect(page.locator(".answer.is-written")).to_be_visible()
+
+    page.go_back()
+
+    expect(page.locator("html")).to_have_count(1)
+    expect(page.locator(".topbar")).to_have_count(1)
+    expect(page.locator(".strip")).to_have_count(0)
+    page.go_forward()
+    expect(page.locator("#decision-form")).to_have_count(0)
+    expect(page.get_by_role("heading", name="How it ended")).to_be_visible()
+
+
+def test_back_from_the_pane_is_the_queue_as_it_was(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com"})
+    page = signed_in(ana)
+    page.goto("/?tool=send_email")
+    page.get_by_role("link", name="Email to b@example.com").click()
+    expect(page).to_have_url(re.compile(r"tool=send_email&open=main/m-1/1$"))
+
+    page.go_back()
+
+    expect(page).to_have_url(re.compile(r"/\?tool=send_email$"))
+    expect(page.locator(".topbar")).to_have_count(1)
+    expect(page.locator("#action")).to_have_count(0)
+    page.go_forward()
+    expect(page.locator("#decision-form")).to_be_visible()
+
+
+def test_of_two_tabs_the_second_is_told_and_loses_nothing(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    one = signed_in(ana)
+    two = one.context.new_page()
+    for page in (one, two):
+        page.goto("/actions/main/m-1/1/")
+    two.check("input[value=failed]")
+    two.fill("#reason", "Typed in the second tab")
+    expect(two.locator(".slip dd").last).to_contain_text("Typed in the second tab")
+    decide(one, "done", "Found it")
+    expect(one.locator(".answer.is-written")).to_be_visible()
+    expect(two.locator("#status")).to_contain_text("done", timeout=3_000)
+    expect(two.locator("#reason")).to_have_value("Typed in the second tab")
+
+    two.locator("#decision [data-once]").click()
+
+    expect(two.locator(".answer")).to_contain_text("it was decided before you")
+    expect(two.locator(".answer .kept")).to_contain_text("Typed in the second tab")
+    assert records.body_of("m-1:act:1")["status"] == "done"
+
+
+def test_a_double_click_writes_once(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Found it")
+    expect(page.locator(".slip dd").last).to_contain_text("Found it")
+
+    page.locator("#decision [data-once]").dblclick()
+
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    assert "m-1:turn:2" not in records.record_ids()
+
+
+def test_an_ended_session_sends_the_whole_page_to_the_login_and_keeps_what_was_typed(
+    records: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Typed before the session ended")
+    expect(page.locator(".slip dd").last).to_contain_text("Typed before the session ended")
+    page.context.clear_cookies(name="sessionid")
+    page.context.add_cookies([{"name": "sessionid", "value": "ended", "url": page.url}])
+
+    page.locator("#decision [data-once]").click()
+
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    expect(page.locator(".topbar")).to_have_count(0)
+    expect(page.get_by_text("nothing was written")).to_be_visible()
+    page.fill("[name=username]", "ana")
+    page.fill("[name=password]", PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#reason")).to_have_value("Typed before the session ended")
+    expect(page.locator("input[value=done]")).to_be_checked()
+    assert records.body_of("m-1:act:1")["status"] == "started"

@@ -1,0 +1,237 @@
+"""What holds on every page: axe finds nothing in either light, nothing loads from elsewhere, 320 px are enough, hostile text does nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import SignedIn
+from tests.recall_writer import RecallWriter
+
+INJECTED = (
+    '<button hx-post="/actions/main/h-1/1/decision/" hx-trigger="load" data-hx-get="/stolen">x</button>'
+    '<script>fetch("/stolen")</script><img src="/stolen" onerror="fetch(\'/stolen\')"><style>body{display:none}</style>'
+)
+PAGES = {
+    "queue": "/",
+    "queue with filters": "/?state=done,failed,abandoned&class=any&text=a",
+    "empty queue": "/?text=nothing-like-this",
+    "queue and action": "/?open=main/m-1/1",
+    "action": "/actions/main/m-1/1/",
+    "closed action": "/actions/main/m-1/2/",
+    "waiting action": "/actions/main/live-1/1/",
+    "unreadable": "/actions/main/broken-1/1/",
+    "arguments": "/actions/main/m-1/1/arguments/",
+    "agent": "/agents/main/m-1/",
+    "history": "/history/",
+    "entry": "/history/main/1/",
+    "stores": "/stores/",
+    "not found": "/nothing/here/",
+    "bad filter": "/?state=bogus",
+}
+
+
+@pytest.fixture
+def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter:
+    """A little of everything."""
+    records.lease("m-1", epoch=3)
+    records.working_state("m-1", goal="Tell Anna", plan=["Write", "Send"])
+    records.turn("m-1", 1, "Tell Anna about the delay")
+    records.turn("m-1", 2, INJECTED, role="tool", name="find_order")
+    records.pointer("m-1", "ticket")
+    records.action("m-1", 1, args={"to": "anna@example.com", "subject": "Refund\u202e", "body": "x" * 5000})
+    records.action(
+        "m-1",
+        2,
+        tool="create_payment",
+        status="done",
+        args={"amount": 5, "currency": "EUR"},
+        result="ok",
+        resolution="operator x: y",
+    )
+    records.action("p-1", 1, tool="create_payment", args={"amount": 120, "currency": "EUR", "to": "ACME"}, status="unknown")
+    records.lease("live-1", state="live")
+    records.action("live-1", 1, tool="book_courier", status="unknown")
+    records.action("broken-1", 1, body="{")
+    page = signed_in(ana)
+    for path in ("/actions/main/live-1/1/",):
+        page.goto(path)
+        page.check("input[value=done]")
+        page.fill("#reason", "Seen in the portal")
+        expect(page.locator(".slip dd").last).to_contain_text("Seen in the portal")
+        page.locator("#decision [data-once]").click()
+        expect(page.locator(".answer.is-waiting")).to_be_visible()
+    return records
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds, one line each."""
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {node['html'][:160]}" for one in found for node in one["nodes"]]
+
+
+@pytest.mark.parametrize("light", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(story: RecallWriter, ana: User, signed_in: SignedIn, light: str) -> None:
+    page = signed_in(ana, color_scheme=light)
+    found = {}
+
+    for name, path in PAGES.items():
+        page.goto(path)
+        found[name] = violations(page)
+
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("light", ["light", "dark"])
+def test_axe_finds_nothing_in_the_answers(records: RecallWriter, ana: User, ben: User, signed_in: SignedIn, light: str) -> None:
+    records.action("m-1", 1)
+    records.action("m-1", 2, cls="idempotent")
+    page = signed_in(ana, color_scheme=light)
+    found = []
+    page.goto("/actions/main/m-1/1/")
+    for outcome in ("done", "failed", "abandoned", "later"):
+        page.check(f"input[value={outcome}]")
+        page.fill("#reason", f"About {outcome}")
+        expect(page.locator("#turn [data-once]")).to_be_visible()
+        found += violations(page)
+    page.locator("#decision [data-once]").click()
+    expect(page.locator(".answer.is-later")).to_be_visible()
+    found += violations(page)
+    page.goto("/actions/main/m-1/2/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Found it")
+    expect(page.locator(".slip dd").last).to_contain_text("Found it")
+    page.locator("#decision [data-once]").click()
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    found += violations(page)
+    viewer = signed_in(ben, color_scheme=light)
+    viewer.goto("/actions/main/m-1/1/")
+    found += violations(viewer)
+
+    assert found == []
+
+
+@pytest.mark.parametrize("light", ["light", "dark"])
+def test_axe_finds_nothing_at_the_door(stranger: Page, light: str) -> None:
+    stranger.emulate_media(color_scheme=light)  # type: ignore[arg-type]
+    stranger.goto("/login/?next=/&ended=post")
+    assert violations(stranger) == []
+
+    stranger.fill("[name=username]", "nobody")
+    stranger.fill("[name=password]", "wrong")
+    stranger.get_by_role("button", name="Sign in").click()
+
+    expect(stranger.get_by_role("alert").last).to_contain_text("do not match")
+    assert violations(stranger) == []
+
+
+def test_no_page_breaks_a_rule_of_its_own_or_asks_another_host(
+    story: RecallWriter, ana: User, signed_in: SignedIn, site: str
+) -> None:
+    """Console errors are what the CSP, a missing file or a script's mistake leave behind."""
+    page = signed_in(ana)
+    complaints: list[str] = []
+    hosts: set[str] = set()
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: hosts.add("/".join(request.url.split("/")[:3])))
+
+    for path in PAGES.values():
+        page.goto(path)
+        page.wait_for_load_state("load")
+
+    assert [line for line in complaints if "status of 404" not in line and "status of 400" not in line] == []
+    assert hosts == {site}
+
+
+@pytest.mark.parametrize("width", [320, 768, 1440])
+def test_no_page_scrolls_sideways(story: RecallWriter, ana: User, signed_in: SignedIn, width: int) -> None:
+    page = signed_in(ana, viewport={"width": width, "height": 700})
+    wide = {}
+
+    for name, path in PAGES.items():
+        page.goto(path)
+        wide[name] = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+    assert {name: by for name, by in wide.items() if by > 0} == {}
+
+
+def test_a_request_hidden_in_arguments_is_never_sent(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.turn("h-1", 1, INJECTED, role="tool", name="find_order")
+    records.working_state("h-1", goal=INJECTED, plan=[INJECTED])
+    records.pointer("h-1", "p", fields={"id": INJECTED}, note=INJECTED)
+    records.action("h-1", 1, tool=INJECTED[:60], args={"to": INJECTED, "subject": INJECTED, "body": INJECTED + "x" * 5000})
+    page = signed_in(ana)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
+
+    for path in ("/", "/?open=main/h-1/1", "/actions/main/h-1/1/", "/actions/main/h-1/1/arguments/", "/agents/main/h-1/"):
+        page.goto(path)
+        page.wait_for_load_state("load")
+        expect(page.locator("body")).to_be_visible()
+    page.goto("/actions/main/h-1/1/")
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator("#arguments.whole")).to_be_visible()
+
+    assert [line for line in asked if line.startswith("POST") or "stolen" in line] == []
+    assert records.body_of("h-1:act:1")["status"] == "started"
+    assert json.dumps(page.title()).isascii()
+    assert "stolen" not in page.title()
+
+
+def test_the_light_can_be_switched_by_hand_and_stays(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    page = signed_in(ana, color_scheme="light", java_script_enabled=False)
+    page.goto("/stores/")
+
+    page.get_by_role("button", name="Dark").click()
+
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page.get_by_role("heading", name="Stores")).to_be_visible()
+    page.goto("/")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_live_updates_keep_focus_and_place(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    for seq in range(1, 41):
+        records.action("m-1", seq, args={"to": f"c{seq}@example.com"})
+    page = signed_in(ana)
+    page.goto("/")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    link = page.get_by_role("link", name="Email to c30@example.com")
+    link.focus()
+    before = link.bounding_box()
+
+    records.action("m-1", 41, args={"to": "new@example.com"})
+    expect(page.locator(".strip")).to_have_count(41, timeout=3_000)
+    records.action("m-1", 1, args={"to": "c1@example.com"}, status="done")
+    expect(page.locator(".strip")).to_have_count(40, timeout=3_000)
+
+    expect(link).to_be_focused()
+    after = link.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["y"] - after["y"]) < 48
+
+
+def test_the_event_stream_is_closed_while_the_tab_is_hidden(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    page = signed_in(ana)
+    page.goto("/")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    page.evaluate("""() => {
+        Object.defineProperty(document, "hidden", {value: true, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""")
+    records.action("m-1", 1)
+    page.wait_for_timeout(2_500)
+    expect(page.locator(".strip")).to_have_count(0)
+
+    page.evaluate("""() => {
+        Object.defineProperty(document, "hidden", {value: false, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""")
+
+    expect(page.locator(".strip")).to_have_count(1, timeout=3_000)

@@ -1,0 +1,1 @@
+"""Texts that agents might write to fool a person or a screen, and the pages they are run through."""
