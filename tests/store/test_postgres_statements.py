@@ -1,0 +1,266 @@
+"""How many statements, and that none of them reads the whole table: with Recall's own index, with ours, and after a lot of history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from actions.queries import ActionFilter, list_actions
+from actions.records import ActionRef, ActionStatus, NewEntry
+from actions.store.postgres import PostgresStore
+from tests.recall_writer import RecallWriter
+from tests.store.gestures import an_end, decide
+
+Statements = list[tuple[str, Any]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Statements:
+    """What psycopg was asked to execute."""
+    statements: Statements = []
+    execute = psycopg.Cursor.execute
+
+    def noted(self: psycopg.Cursor[Any], query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[Any]:
+        statements.append((query if isinstance(query, str) else query.as_string(None), params))
+        return execute(self, query, params, **kwargs)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    return statements
+
+
+def work_of(statements: Statements) -> list[str]:
+    return [text for text, _ in statements if not text.startswith(("BEGIN", "SET", "COMMIT", "ROLLBACK"))]
+
+
+def test_a_settle_is_six_statements(pg: tuple[PostgresStore, RecallWriter], asked: Statements) -> None:
+    store, recall = pg
+    refs = [recall.action("a", seq, args="x" * 9000) for seq in (1, 2)]
+    decide(store, refs[0])
+    asked.clear()
+
+    decide(store, refs[1], an_end(result="y" * 9000))
+
+    assert len(work_of(asked)) == 6
+    assert len(asked) == 8
+
+
+def test_the_first_settle_of_a_process_is_eight(pg: tuple[PostgresStore, RecallWriter], asked: Statements) -> None:
+    store, recall = pg
+    ref = recall.action("a", 1)
+    asked.clear()
+
+    decide(store, ref)
+
+    assert len(work_of(asked)) == 8
+
+
+def test_the_lease_is_taken_in_a_statement_of_its_own_before_the_newest_turn_is_read(
+    pg: tuple[PostgresStore, RecallWriter], asked: Statements
+) -> None:
+    store, recall = pg
+    decide(store, recall.action("a", 1))
+
+    texts = work_of(asked)
+    (lease,) = (place for place, text in enumerate(texts) if "l.epoch + 1" in text)
+    (turn,) = (place for place, text in enumerate(texts) if "max(substring" in text)
+    assert lease < turn
+    assert "max(" not in texts[lease]
+
+
+@pytest.mark.parametrize(
+    ("read", "count"),
+    [
+        (lambda store: store.read_watch(), 1),
+        (lambda store: store.read_actions([ActionStatus.STARTED], limit=50), 1),
+        (lambda store: store.read_outputs([("a", "act-1-args"), ("a", "act-2-args")]), 1),
+        (lambda store: store.get_action("a", 1), 1),
+        (lambda store: store.find_lease("a"), 1),
+        (lambda store: store.list_turns("a", limit=50), 1),
+        (lambda store: store.list_agent_actions("a", limit=50), 1),
+        (lambda store: store.list_pointers("a"), 1),
+        (lambda store: store.find_working_state("a"), 1),
+        (lambda store: store.list_entries(limit=50), 1),
+        (lambda store: store.read_head(), 1),
+        (lambda store: store.find_settled_entry("decision-1"), 1),
+        (lambda store: store.append_entry(NewEntry(kind="refused", actor="operator ana")), 2),
+        (lambda store: list_actions([store], ActionFilter(), limit=50), 2),
+    ],
+)
+def test_a_read_is_one_round_trip(
+    pg: tuple[PostgresStore, RecallWriter], asked: Statements, read: Callable[[PostgresStore], object], count: int
+) -> None:
+    store, recall = pg
+    recall.action("a", 1, args="x" * 9000)
+    store.read_watch()
+    asked.clear()
+
+    read(store)
+
+    assert len(work_of(asked)) == count
+
+
+def test_a_store_that_is_not_prepared_is_watched_in_one_round_trip_too(pg_url: str, asked: Statements) -> None:
+    with RecallWriter(pg_url) as recall:
+        recall.create()
+    store = PostgresStore(pg_url)
+    store.read_watch()
+    asked.clear()
+    store.read_watch()
+    assert len(asked) == 1
+
+    store.prepare()
+    store.append_entry(NewEntry(kind="refused", actor="operator ana"))
+    assert store.read_watch().entries == 1
+    store.close()
+
+
+def test_a_store_that_another_process_prepared_is_noticed_by_watching(pg_url: str) -> None:
+    with RecallWriter(pg_url) as recall:
+        recall.create()
+    store, other = PostgresStore(pg_url), PostgresStore(pg_url)
+    assert store.read_watch().entries == 0
+    other.prepare()
+    other.append_entry(NewEntry(kind="refused", actor="operator ana"))
+
+    store.read_watch()
+
+    assert store.read_watch().entries == 1
+    store.close()
+    other.close()
+
+
+# --- plans -------------------------------------------------------------------------------------------------------------
+
+ACTIONS, OPEN_EVERY, TURNS = 12_000, 100, 6_000
+
+
+@pytest.fixture(scope="module")
+def history(records_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
+    """Thousands of actions of hundreds of agents, each begun as `started` and then closed: dead index entries included."""
+    url = f"{records_url}?collection=history"
+    store = PostgresStore(url)
+    with RecallWriter(url) as recall:
+        recall.create()
+        recall.run("ALTER TABLE {records} SET (autovacuum_enabled = off)")
+        recall.run(
+            """INSERT INTO {records} (id, embedding, metadata)
+            SELECT 'agent-' || n %% 400 || ':act:' || n / 400 + 1, array_fill(0::real, ARRAY[256]),
+                jsonb_build_object('recall_agent', 'agent-' || n %% 400, 'record', 'action', 'status', 'started', 'act', (n / 400 + 1)::text,
+                    'seq', n / 400 + 1, 'page', '0', 'class', 'external', 'epoch', 1,
+                    'body', '{{"seq":' || n / 400 + 1 || ',"tool":"send_email","class":"external","args":"{{}}","key":"k","status":"started",'
+                        || '"epoch":1,"started_at":"2026-11-29T18:29:06Z"}}')
+            FROM generate_series(0, %s - 1) AS n""",
+            [ACTIONS],
+        )
+        recall.run(
+            """INSERT INTO {records} (id, embedding, metadata)
+            SELECT 'agent-' || n %% 400 || ':turn:' || n / 400 + 1, array_fill(0::real, ARRAY[256]),
+                jsonb_build_object('recall_agent', 'agent-' || n %% 400, 'record', 'turn', 'seq', n / 400 + 1, 'page', '0', 'epoch', 1,
+                    'body', '{{"seq":' || n / 400 + 1 || ',"role":"user","content":"hello","at":"2026-11-29T18:29:06Z"}}')
+            FROM generate_series(0, %s - 1) AS n""",
+            [TURNS],
+        )
+        recall.run(
+            "INSERT INTO {leases} SELECT %s, 'agent-' || n, 'pod', 1, now() FROM generate_series(0, 399) AS n",
+            [recall.collection],
+        )
+        recall.run(
+            """UPDATE {records} SET metadata = metadata || jsonb_build_object('status', 'done',
+                'body', replace(metadata->>'body', '"started"', '"done"'))
+            WHERE metadata->>'record' = 'action' AND hashtext(id) %% %s <> 0""",
+            [OPEN_EVERY],
+        )
+        recall.run("ANALYZE {records}")
+        recall.run("ANALYZE {leases}")
+        yield store, recall
+    store.close()
+
+
+def plan_of(recall: RecallWriter, statement: tuple[str, Any]) -> str:
+    text, params = statement
+    with psycopg.connect(recall.url) as connection:
+        (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) {text}", params).fetchone() or ("",)
+    return json.dumps(plan)
+
+
+def scans_of_records(recall: RecallWriter, plan: str) -> list[str]:
+    """How each node of the plan that reads the records table or one of its indexes does it."""
+    found: list[str] = []
+
+    def walk(node: dict[str, Any]) -> None:
+        if node.get("Relation Name") == recall.table or str(node.get("Index Name", "")).startswith(recall.table):
+            found.append(f"{node['Node Type']} {node.get('Index Name', '')}".strip())
+        for child in node.get("Plans", []):
+            walk(child)
+
+    walk(json.loads(plan)[0]["Plan"])
+    return found
+
+
+READS: dict[str, Callable[[PostgresStore], object]] = {
+    "open actions": lambda store: store.read_actions([ActionStatus.STARTED, ActionStatus.UNKNOWN], limit=20_000),
+    "started actions": lambda store: store.read_actions([ActionStatus.STARTED], limit=20_000),
+    "one agent's open actions": lambda store: store.read_actions([ActionStatus.STARTED], limit=20_000, agent="agent-7"),
+    "one action": lambda store: store.get_action("agent-7", 1),
+    "one agent's actions": lambda store: store.list_agent_actions("agent-7", limit=50),
+    "one agent's turns": lambda store: store.list_turns("agent-7", limit=50),
+    "one agent's pointers": lambda store: store.list_pointers("agent-7"),
+    "outputs": lambda store: store.read_outputs([("agent-7", "act-1-args"), ("agent-8", "act-1-args")]),
+    "a working state": lambda store: store.find_working_state("agent-7"),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_no_read_scans_the_records(history: tuple[PostgresStore, RecallWriter], asked: Statements, what: str) -> None:
+    store, recall = history
+    store.read_watch()
+    asked.clear()
+
+    READS[what](store)
+
+    (statement,) = asked
+    scans = scans_of_records(recall, plan_of(recall, statement))
+    assert scans
+    assert not [scan for scan in scans if scan.startswith("Seq Scan")], scans
+
+
+def test_no_statement_of_a_settle_scans_the_records(history: tuple[PostgresStore, RecallWriter], asked: Statements) -> None:
+    store, recall = history
+    first, second = store.read_actions([ActionStatus.STARTED], limit=2).readings
+    decide(store, ActionRef("main", first.action.agent, first.action.seq or 0))
+    asked.clear()
+
+    decide(store, ActionRef("main", second.action.agent, second.action.seq or 0))
+
+    for statement in list(asked):
+        if statement[0].startswith(("BEGIN", "COMMIT")):
+            continue
+        scans = scans_of_records(recall, plan_of(recall, statement))
+        assert not [scan for scan in scans if scan.startswith("Seq Scan")], (statement, scans)
+
+
+def test_open_actions_are_found_by_recalls_own_index_and_by_ours_where_it_is(
+    history: tuple[PostgresStore, RecallWriter], asked: Statements
+) -> None:
+    store, recall = history
+    store.read_watch()
+
+    def scans() -> list[str]:
+        asked.clear()
+        READS["open actions"](store)
+        return scans_of_records(recall, plan_of(recall, asked[-1]))
+
+    expected = len(recall.run("SELECT 1 FROM {records} WHERE metadata->>'status' IN ('started', 'unknown')"))
+    assert f"Bitmap Index Scan {recall.table}_metadata" in scans()
+    assert len(store.read_actions([ActionStatus.STARTED, ActionStatus.UNKNOWN], limit=20_000).readings) == expected
+
+    store.prepare(index=True)
+
+    assert any(f"{recall.table}_settle_open" in scan for scan in scans())
+    assert not [scan for scan in scans() if scan.startswith("Seq Scan") or f"{recall.table}_metadata" in scan]
+    assert len(store.read_actions([ActionStatus.STARTED, ActionStatus.UNKNOWN], limit=20_000).readings) == expected
+    recall.run(f"DROP INDEX {{schema}}.{recall.table}_settle_open")
