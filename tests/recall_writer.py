@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
@@ -354,7 +354,7 @@ class RecallWriter(RecordWriter):
         self.collection = query.pop("collection", collection) + "_agents"
         self.store = store
         self.table = table_name(self.collection)
-        self.url = urlunsplit(parts._replace(query=urlencode(query)))
+        self.url = urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def __enter__(self) -> Self:

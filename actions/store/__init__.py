@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import re
 
 from actions.errors import StoreUnusable
 from actions.store.base import ActionStore
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 
 
 def open_store(url: str, *, name: str = "main") -> ActionStore:
@@ -14,7 +16,9 @@ def open_store(url: str, *, name: str = "main") -> ActionStore:
     Raises:
         StoreUnusable: no adapter for this scheme, or a part of the URL is malformed. Nothing was connected to.
     """
-    scheme = urlsplit(url).scheme
+    # Not urlsplit: it raises on some malformed hosts, and its error repeats the address.
+    match = _SCHEME.match(url)
+    scheme = match[1].lower() if match else ""
     if scheme in ("postgres", "postgresql"):
         from actions.store.postgres import PostgresStore
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
@@ -76,6 +76,10 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 LINKS_PER_BATCH = 1_000
+MAX_DECODED = 20_000
+"""How many short actions are kept decoded: as many as a queue reads of one store. At most some tens of megabytes."""
+_SHORT = 4_000
+_FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 _MOVED = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
 
@@ -219,7 +223,9 @@ class PostgresStore:
         """Six statements under READ COMMITTED, in the order of recall-records 9.1; every refusal rolls all of them back."""
 
         def write(connection: Connection) -> Settled:
-            tables = self._look_for_writing(connection)
+            tables = self._look(connection)
+            if not tables.has_audit:
+                self._require_audit(connection)
             if tables.records is None or not _can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             with self._transaction(connection):
@@ -270,7 +276,7 @@ class PostgresStore:
             claim=claim,
         )
         self._write_records(connection, tables, ref, closing)
-        sealed = self._seal(connection, tables, closing.entry)
+        sealed = self._seal(connection, closing.entry)
         release = {"lease_agent": ref.agent, "holder": holder, "epoch": epoch, "records": closing.records_written}
         counts = self._one(connection, "settle_finish", tables, self._where() | _entry_columns(sealed) | release)
         if counts != (1, 1, 1, 1):
@@ -369,10 +375,10 @@ class PostgresStore:
 
     def append_entry(self, entry: NewEntry) -> Entry:
         def write(connection: Connection) -> Entry:
-            tables = self._look_for_writing(connection)
+            self._require_audit(connection)
             with self._transaction(connection):
-                sealed = self._seal(connection, tables, entry)
-                counts = self._one(connection, "append_entry", tables, _entry_columns(sealed))
+                sealed = self._seal(connection, entry)
+                counts = self._one(connection, "append_entry", None, _entry_columns(sealed))
                 if counts != (1, 1):
                     raise WriteConflict(self.name, "the audit chain's head moved; nothing was written")
                 return sealed
@@ -381,9 +387,8 @@ class PostgresStore:
 
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         def read(connection: Connection) -> Entry | None:
-            tables = self._look(connection, needs_audit=True)
             params = self._where() | {"decision_id": decision_id}
-            row = self._first(connection, "find_settled_entry", tables, params) if tables.has_audit else None
+            row = self._first(connection, "find_settled_entry", None, params) if self._has_audit(connection) else None
             return show_entry(Link(*row)) if row else None
 
         return self._read(read) if _can_be_stored(decision_id) else None
@@ -395,11 +400,10 @@ class PostgresStore:
         conditions = tuple(name for name, value in given.items() if value is not None)
 
         def read(connection: Connection) -> tuple[Entry, ...]:
-            tables = self._look(connection, needs_audit=True)
-            if not tables.has_audit:
+            if not self._has_audit(connection):
                 return ()
             params = self._where() | given | {"limit": limit}
-            rows = connection.execute(self._entries_statement(tables, conditions), params).fetchall()
+            rows = connection.execute(self._entries_statement(conditions), params).fetchall()
             return tuple(show_entry(Link(*row)) for row in rows)
 
         return self._read(read) if agent is None or _can_be_stored(agent) else ()
@@ -411,33 +415,31 @@ class PostgresStore:
 
     def _read_links(self, after: int) -> list[Link]:
         def read(connection: Connection) -> list[Link]:
-            tables = self._look(connection, needs_audit=True)
             params = self._where() | {"after": after, "limit": LINKS_PER_BATCH}
-            return [Link(*row) for row in self._all(connection, "iterate_links", tables, params)] if tables.has_audit else []
+            rows = self._all(connection, "iterate_links", None, params) if self._has_audit(connection) else []
+            return [Link(*row) for row in rows]
 
         return self._read(read)
 
     def read_head(self) -> ChainHead:
         def read(connection: Connection) -> ChainHead:
-            tables = self._look(connection, needs_audit=True)
-            row = self._first(connection, "read_head", tables, self._where()) if tables.has_audit else None
+            row = self._first(connection, "read_head", None, self._where()) if self._has_audit(connection) else None
             number, hash_ = row or (0, GENESIS)
             return ChainHead(chain=self.chain, number=number, hash=hash_)
 
         return self._read(read)
 
-    def _seal(self, connection: Connection, tables: Tables, new: NewEntry) -> Entry:
+    def _seal(self, connection: Connection, new: NewEntry) -> Entry:
         """Statement 5: hold the chain's head; the next link after it, at the store's time."""
-        number, hash_, now = self._one(connection, "lock_head", tables, self._where() | {"genesis": GENESIS})
+        number, hash_, now = self._one(connection, "lock_head", None, self._where() | {"genesis": GENESIS})
         return seal(new, ChainHead(chain=self.chain, number=number, hash=hash_), _instant(now))
 
     # --- tables ---
 
-    def _look(self, connection: Connection, *, needs_audit: bool = False) -> Tables:
-        """What stands in the database; remembered once Recall's records are there (and, where it matters, ours)."""
-        known = self._known
-        if known is not None and (known.has_audit or not needs_audit):
-            return known
+    def _look(self, connection: Connection) -> Tables:
+        """What stands in the database; remembered once Recall's records are there."""
+        if self._known is not None:
+            return self._known
         # A schema named in the address that is not there is a slip of the pen; the default one is not there until Recall's first agent.
         schema = self._address.schema
         has_schema, registry, has_audit, now = self._one(connection, "find_tables", None, {"schema": schema})
@@ -462,11 +464,19 @@ class PostgresStore:
         self._known = tables if row else None
         return tables
 
-    def _look_for_writing(self, connection: Connection) -> Tables:
-        tables = self._look(connection, needs_audit=True)
-        if not tables.has_audit:
+    def _has_audit(self, connection: Connection) -> bool:
+        """Whether entries are there that we may read, whatever became of Recall's own tables."""
+        known = self._known
+        if known is not None and known.has_audit:
+            return True
+        has_audit: bool = self._one(connection, "find_tables", None, {"schema": self._address.schema})[2]
+        if known is not None and has_audit:
+            self._known = replace(known, has_audit=True)
+        return has_audit
+
+    def _require_audit(self, connection: Connection) -> None:
+        if not self._has_audit(connection):
             raise StoreReadOnly(self.name, postgres_setup.not_prepared(connection, self.name))
-        return tables
 
     # --- connections, statements, errors ---
 
@@ -557,14 +567,14 @@ class PostgresStore:
             of_agent=sql.SQL("metadata @> jsonb_build_object('recall_agent', %(agent)s::text)" if of_agent else "true"),
         )
 
-    def _entries_statement(self, tables: Tables, conditions: Collection[str]) -> str:
+    def _entries_statement(self, conditions: Collection[str]) -> str:
         texts = {
             "before": "number < %(before)s",
             "agent": "agent = %(agent)s",
             "seq": "seq = %(seq)s",
         }
         joined = sql.SQL(" AND ").join([sql.SQL("true"), *(sql.SQL(texts[name]) for name in conditions)])
-        return self._text("list_entries", tables, conditions=joined)
+        return self._text("list_entries", None, conditions=joined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -642,8 +652,7 @@ def _compose(statement: str, schema: str, records: str | None, **parts: sql.Comp
 
 def _instant(seconds: Decimal | float) -> Instant:
     """Seconds since 1970 as PostgreSQL extracts them; infinity, which an expiry may be, as the last second that a text can hold."""
-    bounded = min(max(Decimal(seconds), Decimal(FIRST_SECOND)), Decimal(LAST_SECOND))
-    return int(bounded * SECOND)
+    return int(min(max(Decimal(seconds), _FIRST), _LAST) * SECOND)
 
 
 def _find_lease(row: Any) -> Lease | None:
@@ -655,8 +664,16 @@ def _find_lease(row: Any) -> Lease | None:
 
 
 def _reading(row: Row) -> Reading:
-    record_id, text, *lease = row
-    return Reading(action=_decoded(decode_action, record_id, text), lease=_find_lease(lease), read_at=_instant(lease[-1]))
+    record_id, text, *columns = row
+    lease = _find_lease(columns)
+    action = _decoded_before(record_id, text) if len(text) <= _SHORT else _decoded(decode_action, record_id, text)
+    return Reading(action=action, lease=lease, read_at=lease.read_at if lease else _instant(columns[-1]))
+
+
+@lru_cache(maxsize=MAX_DECODED)
+def _decoded_before(record_id: str, text: str) -> Action | Unreadable:
+    """An action decoded once for each text that stood there: a queue is read again and again, and few of its rows have changed."""
+    return _decoded(decode_action, record_id, text)
 
 
 def _decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:

@@ -35,6 +35,7 @@ MAX_CONNECTIONS = 10
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 _COLLECTION = re.compile(r"[A-Za-z0-9_.:-]{1,200}", re.ASCII)
+_PORTS = re.compile(r"[0-9,]*", re.ASCII)
 _OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_S}s -c statement_timeout={STATEMENT_TIMEOUT_S}s "
     # A process that is stopped in the middle of a settle must not keep the lease's row locked for ever.
@@ -91,6 +92,8 @@ def parse_address(name: str, url: str) -> Address:
         )
     try:
         given = conninfo_to_dict("?".join([base, "&".join(others)]) if others else base)
+        if not _PORTS.fullmatch(str(given.get("port") or "")):
+            raise ValueError("port")  # else libpq repeats what stands there, which may be half a password
         options = f"{_OPTIONS} {given.get('options') or ''}".strip()
         conninfo = make_conninfo("", **{**_DEFAULTS, **given, "options": options})
     except (psycopg.Error, ValueError):

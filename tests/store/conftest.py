@@ -88,10 +88,28 @@ def pg(records_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
         yield store, recall.create()
 
 
-@pytest.fixture
-def alone(pg_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
-    """The same in a database of its own, for tests that change tables, triggers or rights."""
-    with closing(PostgresStore(pg_url)) as store, RecallWriter(pg_url) as recall:
+@pytest.fixture(scope="session")
+def prepared_template(pg_server: Postgres) -> Iterator[str]:
+    """A database with Recall's tables and ours, to copy from."""
+    name = f"t_template_{uuid4().hex[:12]}"
+    url = pg_server.create_database(name, template=VECTOR_TEMPLATE)
+    with closing(PostgresStore(url)) as store, RecallWriter(url) as recall:
         recall.create()
         store.prepare()
+    yield name
+    pg_server.drop_database(name)
+
+
+@pytest.fixture
+def alone_url(pg_server: Postgres, prepared_template: str) -> Iterator[str]:
+    """A prepared database of one's own."""
+    name = f"t_{uuid4().hex[:16]}"
+    yield pg_server.create_database(name, template=prepared_template)
+    pg_server.drop_database(name)
+
+
+@pytest.fixture
+def alone(alone_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
+    """A prepared store in a database of its own, for tests that change tables, triggers or rights."""
+    with closing(PostgresStore(alone_url)) as store, RecallWriter(alone_url) as recall:
         yield store, recall

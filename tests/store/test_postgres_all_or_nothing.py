@@ -148,13 +148,13 @@ def _received(end: socket.socket) -> bytes:
 
 
 def test_a_lost_answer_leaves_it_open_and_asking_again_finds_what_was_written(
-    alone: tuple[PostgresStore, RecallWriter], pg_url: str
+    alone: tuple[PostgresStore, RecallWriter], alone_url: str
 ) -> None:
     store, recall = alone
     ref = recall.action("a", 1)
-    server = urlsplit(pg_url)
+    server = urlsplit(alone_url)
     with closing(Wire(server.hostname or "", server.port or 0)) as wire:
-        through = PostgresStore(re.sub(r"@[^/]+/", f"@127.0.0.1:{wire.port}/", pg_url) + "?sslmode=disable&gssencmode=disable")
+        through = PostgresStore(re.sub(r"@[^/]+/", f"@127.0.0.1:{wire.port}/", alone_url) + "?sslmode=disable&gssencmode=disable")
         through.read_watch()
         wire.is_armed = True
 
@@ -313,14 +313,14 @@ def test_an_agent_that_leases_for_the_first_time_meanwhile_is_respected(
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_the_databases_own_isolation_does_not_matter(
-    alone: tuple[PostgresStore, RecallWriter], pg_url: str, isolation: str
+    alone: tuple[PostgresStore, RecallWriter], alone_url: str, isolation: str
 ) -> None:
     """Under REPEATABLE READ the newest turn would be read from before the wait (recall-records 9.1)."""
     _, recall = alone
     ref = recall.action("a", 1)
     recall.lease("a", holder="pod-a", epoch=2, state="expired")
-    recall.run(f"ALTER DATABASE {urlsplit(pg_url).path[1:]} SET default_transaction_isolation = '{isolation}'")
-    with psycopg.connect(recall.url) as rival, closing(PostgresStore(pg_url)) as store:
+    recall.run(f"ALTER DATABASE {urlsplit(alone_url).path[1:]} SET default_transaction_isolation = '{isolation}'")
+    with psycopg.connect(recall.url) as rival, closing(PostgresStore(alone_url)) as store:
         rival.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         run_on(recall, rival, "SELECT 1 FROM {leases} WHERE name = 'a' FOR SHARE")
         run_on(
