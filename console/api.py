@@ -370,8 +370,13 @@ def _nothing_here(request: HttpRequest, rest: str) -> HttpResponse:
     raise Http404("there is no such address in this API")
 
 
+def _nothing_at_the_root(request: HttpRequest) -> HttpResponse:
+    return _nothing_here(request, "")
+
+
 for _path, _allowed in _METHODS.items():
     _refuse_others(_path, _allowed)
+api.api_operation(_ALL_METHODS, "/", include_in_schema=False)(_nothing_at_the_root)
 api.api_operation(_ALL_METHODS, "/{path:rest}", include_in_schema=False)(_nothing_here)
 
 

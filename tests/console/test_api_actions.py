@@ -367,6 +367,7 @@ def test_tokens_are_kept_as_hashes_only(db: None) -> None:
         ("actions/main/a/1", {"whole": "1"}, 422),
         ("nothing/here", {}, 404),
         ("actions/", {}, 404),
+        ("", {}, 404),
     ],
 )
 def test_a_bad_question_is_told_what_is_wrong(
