@@ -25,7 +25,7 @@ from demo.console import HOST, Console
 from demo.databases import Addresses
 from demo.home import Home, Refused, Secrets
 from demo.prepare import USERNAME
-from demo.stage import ROOT, Stage, command, inherited
+from demo.stage import ROOT, Stage, inherited, resuming
 from local import postgres, processes, valkey
 from local.postgres import Postgres
 from local.processes import ProcessGroup, ServerError
@@ -233,7 +233,7 @@ def resume(home: Home, agent: str) -> int:
     part = cast.part_of(agent)
     if part is None or agent not in known:
         raise Refused(f"there is no agent {agent!r} here; there are {', '.join(sorted(known))}")
-    line = [str(word) for word in command(part, url=url, world=home.world, resume=True)]
+    line = resuming(part, url=url, world=home.world)
     os.chdir(ROOT)
     os.execve(line[0], line, inherited())  # noqa: S606 - no shell, on purpose
 

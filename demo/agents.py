@@ -8,6 +8,7 @@ needed. It can be killed inside a tool (`--kill-in TOOL --kill before|after`) or
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -35,6 +36,13 @@ def isolate() -> None:
         del os.environ[name]
     os.environ["LANGSMITH_TRACING"] = os.environ["LANGCHAIN_TRACING_V2"] = "false"
     warnings.filterwarnings("ignore")  # create_react_agent has moved; the new one lacks the hooks Recall needs
+
+
+def load() -> None:
+    """Import all that an agent needs, so that processes forked from this one need not."""
+    isolate()
+    for library in ("langgraph.prebuilt", "polign_recall", "recall_langgraph", "demo.model", "demo.tools"):
+        importlib.import_module(library)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

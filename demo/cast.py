@@ -11,6 +11,7 @@ from demo.scripts import SCRIPTS
 SHORT_LEASE_S = 3.0  # an agent that is killed is interrupted after so long
 LIVE_LEASE_S = 6.0  # renewed every third of it
 NEXT_SHIFT = 20  # agents of a later shift carry a number higher by this
+HANGS = "{tool} takes its time"  # the last words before a call that never returns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

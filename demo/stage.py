@@ -1,14 +1,13 @@
-"""Plays the cast: starts each agent's process, a few at a time, and sees them die. All of them are gone when it is left."""
+"""Where the cast plays, seen from the demo: one process (demo/troupe.py) that is told the parts, and what it tells of them."""
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,8 @@ from demo.home import Refused
 from local import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-AT_ONCE = max(2, os.cpu_count() or 2)
+CURTAIN = "curtain"
+TOLD = "* "  # so begin the lines that are meant for us; others are complaints
 # What a shell may carry and the demo's processes may not see: other stores; and "no bytecode", which would make each of them
 # compile its libraries anew (they lie in an environment of our own).
 _FOREIGN = frozenset(
@@ -32,10 +32,10 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _FOREIGN}
 
 
-def command(part: Part, *, url: str, world: Path, resume: bool = False) -> list[str | Path]:
-    """The command line of one agent's process."""
-    line: list[str | Path] = [sys.executable, "-m", "demo.agents", "run", "--agent", part.agent, "--script", part.script]
-    line += ["--url", url, "--world", world, "--lease", str(part.lease_s)]
+def arguments(part: Part, *, url: str, world: Path, resume: bool = False) -> list[str]:
+    """What demo/agents.py is to do for a part; with `resume`, what the killed agent's next process is to do."""
+    line = ["run", "--agent", part.agent, "--script", part.script]
+    line += ["--url", url, "--world", str(world), "--lease", str(part.lease_s)]
     if resume:
         return [*line, "--resume", "--no-wait"]
     if part.kill_in:
@@ -43,73 +43,55 @@ def command(part: Part, *, url: str, world: Path, resume: bool = False) -> list[
     return [*line, "--hang", part.hang] if part.hang else line
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    part: Part
-    process: subprocess.Popen[bytes]
-    log: Path
+def resuming(part: Part, *, url: str, world: Path) -> list[str]:
+    """The command line of a killed agent's next process."""
+    return [sys.executable, "-m", "demo.agents", *arguments(part, url=url, world=world, resume=True)]
 
 
 class Stage:
-    """Where agents run. Call `pump` often; it never waits."""
+    """The play. Call `pump` often; it never waits. All agents are gone when the stage is left."""
 
     def __init__(self, *, url: str, world: Path, logs: Path, tell: Callable[[str], None]) -> None:
-        self._url = url
-        self._world = world
-        self._logs = logs
+        self._line: list[str | Path] = [sys.executable, "-m", "demo.troupe", "--url", url, "--world", world, "--logs", logs]
+        self._log = logs / "agents.log"
         self._tell = tell
-        self._waiting: deque[Part] = deque()
-        self._running: list[_Running] = []
-        self._live: list[_Running] = []
+        self._troupe: subprocess.Popen[bytes] | None = None
+        self._told = 0  # bytes of the log
+        self._last = ""
+        self.is_over = False  # everybody has played, but for those who are to stay alive
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
-        for actor in (*self._running, *self._live):
-            processes.stop(actor.process, patience=timedelta(seconds=2))
+        if self._troupe is not None:
+            processes.stop(self._troupe, patience=timedelta(seconds=2))
 
     def enter(self, parts: Iterable[Part]) -> None:
-        self._waiting.extend(parts)
-
-    @property
-    def is_over(self) -> bool:
-        """Nobody waits for a turn and nobody plays, but for those who are to stay alive."""
-        return not self._waiting and not self._running
+        """Let the play begin, once."""
+        self._log.unlink(missing_ok=True)
+        line = [*self._line, json.dumps([asdict(part) for part in parts])]
+        self._troupe = processes.spawn(line, env=inherited(), cwd=ROOT, log=self._log)
 
     def pump(self) -> None:
-        """Look after those who have ended, then start those for whom there is room.
+        """Tell what has happened meanwhile.
 
         Raises:
             Refused: an agent ended otherwise than its part says.
         """
-        for actor in [actor for actor in self._running if actor.process.poll() is not None]:
-            self._running.remove(actor)
-            self._bow(actor)
-        for actor in [actor for actor in self._running if actor.part.hang and _said_last_words(actor)]:
-            self._running.remove(actor)
-            self._live.append(actor)
-            self._tell(f"{actor.part.agent} stays alive inside {actor.part.hang}")
-        while self._waiting and len(self._running) < AT_ONCE:
-            self._running.append(self._start(self._waiting.popleft()))
+        code = self._troupe.poll() if self._troupe else None
+        for line in self._new_lines():
+            self._last = line
+            if line == TOLD + CURTAIN:
+                self.is_over = True
+            elif line.startswith(TOLD):
+                self._tell(line.removeprefix(TOLD))
+        if code:
+            raise Refused(self._last or f"the agents' process ended with exit code {code}; see {self._log}")
 
-    def _start(self, part: Part) -> _Running:
-        log = self._logs / f"{part.agent}.log"
-        line = command(part, url=self._url, world=self._world)
-        return _Running(part, processes.spawn(line, env=inherited(), cwd=ROOT, log=log), log)
-
-    def _bow(self, actor: _Running) -> None:
-        part, code = actor.part, actor.process.returncode
-        if code != (-signal.SIGKILL if part.kill_in else 0):
-            raise Refused(f"agent {part.agent} ended with exit code {code}; see {actor.log}")
-        if not part.kill_in:
-            self._tell(f"{part.agent} {'was resumed and cannot tell either' if part.is_resumed else 'finished its task'}")
-            return
-        self._tell(f"{part.agent} was killed in {part.kill_in}, {'after' if part.after else 'before'} its effect")
-        if part.is_resumed:
-            # It waits until the dead process's lease is over, then finds that it cannot tell.
-            self._waiting.append(part.as_resumed)
-
-
-def _said_last_words(actor: _Running) -> bool:
-    return actor.log.exists() and f"{actor.part.hang} takes its time" in actor.log.read_text(errors="replace")
+    def _new_lines(self) -> list[str]:
+        with self._log.open("rb") as log:
+            log.seek(self._told)
+            whole, newline, _ = log.read().rpartition(b"\n")
+        self._told += len(whole + newline)
+        return whole.decode(errors="replace").splitlines()

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import psutil  # type: ignore[import-untyped]
 from langchain_core.tools import BaseTool, InjectedToolArg, tool
 
+from demo.cast import HANGS
 from demo.world import INVOICES, MAIL, PAYMENTS, TICKETS, World
 
 CLASSES = {
@@ -63,7 +64,7 @@ class Hands:
     def act(self, name: str, file: str, key: str, effect: dict[str, object]) -> None:
         """Write the effect. Killed before it, nothing is written; killed after it, the caller never learns."""
         if self.fate.hang == name:
-            self.tell(f"{name} takes its time")
+            self.tell(HANGS.format(tool=name))
             threading.Event().wait()
         if self.fate.kill_in == name and not self.fate.after:
             self.tell(f"killed in {name}, before the effect")

@@ -17,7 +17,7 @@ from actions.store import open_store
 from demo import records
 from demo.cast import CAST, LIVE, Part
 from demo.records import Call
-from demo.stage import ROOT, Stage, command
+from demo.stage import ROOT, Stage, resuming
 from demo.world import INVOICES, MAIL, PAYMENTS, TICKETS, World
 from local import processes
 from local.postgres import Postgres, connect
@@ -61,7 +61,7 @@ class Play:
         """Let the agent carry on; answers what it prints."""
         part = next(part for part in CAST if part.agent == agent)
         processes.wait_until(lambda: not self.is_held(agent), what=f"the end of {agent}'s lease")
-        line = [str(word) for word in command(part, url=self.url, world=self.world.folder, resume=True)]
+        line = resuming(part, url=self.url, world=self.world.folder)
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20).stdout
 
     def settle(self, agent: str, status: ActionStatus, reason: str, *, result: str = "") -> None:
@@ -183,7 +183,7 @@ def test_hostile_text_is_printed_as_escapes(play: Play) -> None:
 
 
 def test_an_agent_at_work_is_not_resumed(play: Play) -> None:
-    line = [str(word) for word in command(LIVE, url=play.url, world=play.world.folder, resume=True)]
+    line = resuming(LIVE, url=play.url, world=play.world.folder)
 
     refused = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=20)
 
