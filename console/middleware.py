@@ -27,7 +27,7 @@ class IdleTimeout(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> None:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
             return
-        now = int(time.time())
+        now = now_s()
         seen_at = request.session.get(SEEN_AT, now)
         if now - seen_at > settings.SESSION_IDLE_TIMEOUT.total_seconds():
             request.session.flush()
@@ -56,6 +56,10 @@ class DrawnProblems(MiddlewareMixin):
         if isinstance(exception, InvalidQuery):
             return errors.bad_query(request, exception)
         return None
+
+
+def now_s() -> int:
+    return int(time.time())
 
 
 def _is_background(request: HttpRequest) -> bool:

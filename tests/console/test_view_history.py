@@ -1,0 +1,166 @@
+"""The history: every decision of all visible stores, newest first, filtered and paged, each with an address for good."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from django.contrib.auth.models import User
+
+from actions.records import ActionRef, NewEntry
+from actions.store.base import ActionStore
+from console import stores
+from console.history import MAX_READ, HistoryFilter, list_history
+from console.services.decide import DecisionRequest, decide
+from tests.console.conftest import Cast, MemoryWriter
+from tests.console.view_helpers import BACK, HTMX, browser, text_of
+from tests.recall_writer import RecordWriter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def settle(ref: ActionRef, by: User, reason: str, outcome: str = "done") -> None:
+    decide(ref, DecisionRequest(outcome=outcome, reason=reason, decision_id=f"{ref.store}-{ref.agent}-{ref.seq}"), by=by)
+
+
+def entries(html: str) -> list[str]:
+    return [text_of(one) for one in re.findall(r'<li class="entry">.*?</li>', html, re.DOTALL)]
+
+
+def append(store: str, number: int, **fields: str) -> None:
+    for n in range(number):
+        stores.get_store(store).append_entry(NewEntry(kind="observed", actor="system", reason=f"entry {n + 1}", **fields))
+
+
+def test_it_says_who_decided_what_about_which_action_and_why(records: RecordWriter, ana: User, ben: User) -> None:
+    settle(records.action("m-1", 1), ana, "Found in the Sent folder")
+
+    line = entries(browser(ben).get("/history/").content.decode())[0]
+
+    for words in ("operator ana decided done", "“Found in the Sent folder”", "send_email", "action 1 of m-1", "#1"):
+        assert words in line
+
+
+def test_the_newest_of_all_stores_stands_first(records: RecordWriter, other_store: MemoryWriter, ana: User) -> None:
+    settle(records.action("m-1", 1), ana, "first")
+    settle(other_store.action("m-1", 1), ana, "second")
+    settle(records.action("m-2", 1), ana, "third")
+
+    shown = entries(browser(ana).get("/history/").content.decode())
+
+    assert [word for line in shown for word in ("first", "second", "third") if word in line] == ["third", "second", "first"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("?agent=m-2", ["second"]),
+        ("?tool=open_ticket", ["second"]),
+        ("?kind=withdrawn", []),
+        ("?store=main", ["second", "first"]),
+    ],
+)
+def test_filters_stand_in_the_address(memory: RecordWriter, ana: User, query: str, found: list[str]) -> None:
+    settle(memory.action("m-1", 1), ana, "first")
+    settle(memory.action("m-2", 1, tool="open_ticket"), ana, "second")
+
+    shown = entries(browser(ana).get(f"/history/{query}").content.decode())
+
+    assert [word for line in shown for word in ("first", "second") if word in line] == found
+
+
+def test_pages_follow_each_other_without_gaps_while_entries_come(memory: RecordWriter, ana: User) -> None:
+    append("main", 70)
+    client = browser(ana)
+    first = client.get("/history/").content.decode()
+    older = re.search(r'href="(\?cursor=[^"]*)" rel="next"', first)
+    assert older is not None
+    append("main", 3)
+
+    second = client.get("/history/" + older[1]).content.decode()
+
+    numbers = [int(n) for html in (first, second) for n in re.findall(r"#(\d+)</a>", html)]
+    assert numbers == list(range(70, 0, -1))
+    assert 'rel="next"' not in second
+
+
+@pytest.mark.parametrize("cursor", ["x", "bnVsbA", "eyJtYWluIjogMH0", "W10"])
+def test_a_cursor_that_is_none_of_ours_is_refused(memory: RecordWriter, ana: User, cursor: str) -> None:
+    assert browser(ana).get(f"/history/?cursor={cursor}").status_code == 400
+
+
+def test_a_filter_that_matches_little_says_how_far_it_looked(memory: RecordWriter, ana: User) -> None:
+    append("main", MAX_READ + 5)
+    names: Sequence[ActionStore] = stores.list_stores()
+
+    page = list_history(names, HistoryFilter(kind="settled"), limit=50, may_see=lambda store, tool: True)
+    rest = list_history(names, HistoryFilter(kind="settled"), limit=50, cursor=page.next, may_see=lambda store, tool: True)
+
+    assert (page.items, page.is_partial) == ((), True)
+    assert (rest.items, rest.is_partial, rest.next) == ((), False, None)
+
+
+def test_a_store_that_is_down_is_said(memory: RecordWriter, down: str, ana: User) -> None:
+    settle(memory.action("m-1", 1), ana, "first")
+
+    html = browser(ana).get("/history/").content.decode()
+
+    assert len(entries(html)) == 1
+    assert "Store down does not answer." in text_of(html)
+
+
+def test_somebody_limited_to_a_tool_sees_entries_of_that_alone(memory: RecordWriter, ana: User, dot: User) -> None:
+    settle(memory.action("m-1", 1), ana, "about an email")
+    settle(memory.action("t-1", 1, tool="open_ticket"), ana, "about a ticket")
+    client = browser(dot)
+
+    html = client.get("/history/").content.decode()
+
+    assert "about a ticket" in html
+    assert "about an email" not in html
+    assert client.get("/history/main/1/").status_code == 404
+    assert client.get("/history/main/2/").status_code == 200
+
+
+def test_approvers_and_people_without_a_role_do_not_read_it(memory: RecordWriter, ana: User, cyd: User, person: Cast) -> None:
+    settle(memory.action("m-1", 1), ana, "first")
+    approver = browser(person("app", "approver"))
+
+    assert approver.get("/history/").status_code == 403
+    assert approver.get("/history/main/1/").status_code == 404
+    assert 'href="/history/"' not in approver.get("/").content.decode()
+    assert browser(cyd).get("/history/").status_code == 403
+
+
+def test_an_entry_shows_the_text_that_its_hash_covers(records: RecordWriter, ana: User) -> None:
+    settle(records.action("m-1", 1), ana, "Found <it>")
+    entry = stores.get_store("main").list_entries(limit=1)[0]
+
+    said = text_of(browser(ana).get(f"/history/main/{entry.number}/").content.decode())
+
+    assert entry.hash in said
+    assert entry.text in said
+    assert entry.prev in said
+
+
+@pytest.mark.parametrize(
+    "path", ["/history/main/99/", "/history/main/0/", "/history/main/999999999999999999/", "/history/elsewhere/1/"]
+)
+def test_an_entry_that_is_not_there_is_not_found(memory: RecordWriter, ana: User, path: str) -> None:
+    assert browser(ana).get(path).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/history/", "/history/main/1/"])
+def test_it_answers_get_only_and_a_piece_to_htmx(memory: RecordWriter, ana: User, path: str) -> None:
+    append("main", 1)
+    client = browser(ana)
+
+    assert client.post(path).status_code == 405
+    assert "<html" not in client.get(path, headers=HTMX).content.decode()
+    assert "<html" in client.get(path, headers=BACK).content.decode()
+    assert browser().get(path)["Location"].startswith("/login/")
+
+
+def test_an_empty_history_says_what_would_stand_there(memory: RecordWriter, ana: User) -> None:
+    assert "Nothing has been decided yet." in browser(ana).get("/history/").content.decode()
