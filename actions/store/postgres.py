@@ -77,8 +77,8 @@ T = TypeVar("T")
 
 LINKS_PER_BATCH = 1_000
 MAX_DECODED = 20_000
-"""How many short actions are kept decoded: as many as a queue reads of one store. At most some tens of megabytes."""
-_SHORT = 4_000
+"""How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
+MAX_DECODED_CHARS = 2_000
 _FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 _MOVED = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
@@ -105,6 +105,8 @@ class PostgresStore:
         self._connections = ProcessConnections(self._address.conninfo)
         self._known: Tables | None = None
         self._texts: dict[tuple[str, ...], str] = {}
+        # A queue is read again and again, and few of its rows have changed: each text is decoded once.
+        self._decode_short = lru_cache(maxsize=MAX_DECODED)(_decoded_action)
 
     @property
     def chain(self) -> str:
@@ -156,7 +158,7 @@ class PostgresStore:
                 return ActionsRead(readings=(), is_truncated=False)
             params = self._where() | {"limit": limit + 1, "agent": agent}
             rows = connection.execute(self._actions_statement(tables, statuses, of_agent=agent is not None), params).fetchall()
-            return ActionsRead(readings=tuple(map(_reading, rows[:limit])), is_truncated=len(rows) > limit)
+            return ActionsRead(readings=tuple(map(self._reading, rows[:limit])), is_truncated=len(rows) > limit)
 
         return self._read(read) if agent is None or _can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
 
@@ -177,7 +179,13 @@ class PostgresStore:
         rows = self._read(read) if _can_be_stored(agent) else []
         if not rows:
             raise ActionNotFound(ActionRef(self.name, agent, seq))
-        return _reading(rows[0])
+        return self._reading(rows[0])
+
+    def _reading(self, row: Row) -> Reading:
+        record_id, text, *columns = row
+        lease = _find_lease(columns)
+        decode = self._decode_short if len(text) <= MAX_DECODED_CHARS else _decoded_action
+        return Reading(action=decode(record_id, text), lease=lease, read_at=lease.read_at if lease else _instant(columns[-1]))
 
     # --- one agent ---
 
@@ -197,7 +205,7 @@ class PostgresStore:
     def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
         params = self._where() | {"agent": agent, "limit": limit, "before": before}
         rows = self._read_records("list_agent_actions", params) if _can_be_stored(agent) else []
-        return tuple(map(_reading, rows))
+        return tuple(map(self._reading, rows))
 
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
         rows = self._read_records("read_records", {"ids": [head_id(agent)]}) if _can_be_stored(agent) else []
@@ -663,16 +671,7 @@ def _find_lease(row: Any) -> Lease | None:
     return Lease(agent=agent, holder=holder, epoch=epoch, expires_at=_instant(expires_at), read_at=_instant(now))
 
 
-def _reading(row: Row) -> Reading:
-    record_id, text, *columns = row
-    lease = _find_lease(columns)
-    action = _decoded_before(record_id, text) if len(text) <= _SHORT else _decoded(decode_action, record_id, text)
-    return Reading(action=action, lease=lease, read_at=lease.read_at if lease else _instant(columns[-1]))
-
-
-@lru_cache(maxsize=MAX_DECODED)
-def _decoded_before(record_id: str, text: str) -> Action | Unreadable:
-    """An action decoded once for each text that stood there: a queue is read again and again, and few of its rows have changed."""
+def _decoded_action(record_id: str, text: str) -> Action | Unreadable:
     return _decoded(decode_action, record_id, text)
 
 
