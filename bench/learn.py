@@ -15,11 +15,13 @@ GOAL = 1_000
 def bench_learn(ground: Ground, plan: Plan, report: Report) -> None:
     """Ours: one read of every open call with its lease, decoded. Theirs: one resume for each agent, without taking the lease.
 
-    The client has no list of agents and no other way to ask. One process asks for all; it never has to give anything back.
+    The client has no list of agents and no other way to ask. One process asks for all; it never has to give anything back. Ours is judged
+    by its first read, when no record has been decoded before.
     """
     agents = len(ground.lives)
     sample = ground.lives[:: max(1, agents // plan.resumes)][: plan.resumes]
-    ours: list[float] = []
+    first: list[float] = []
+    again: list[float] = []
     theirs: list[float] = []
     with ground.store() as store, ground.client() as client:
         found = len(read_open(store))
@@ -28,15 +30,17 @@ def bench_learn(ground: Ground, plan: Plan, report: Report) -> None:
             theirs.append(clock(lambda agent=life.agent: client.resume(agent, defer_lease=True)))  # type: ignore[misc]
             # In between, so that both sides are measured on the same machine in the same mood.
             if number % max(1, len(sample) // plan.reads) == 0:
-                ours.append(clock(lambda: read_open(store)))
-    mine = make_row("learn", f"Settle: all {found:,} open calls of {agents:,} agents", ours)
+                first.append(read_open_anew(ground))
+                again.append(clock(lambda: read_open(store)))
+    mine = make_row("learn", f"Settle: all {found:,} open calls of {agents:,} agents, the first time", first)
+    more = make_row("learn", "Settle: the same again", again)
     one = make_row("learn", "Recall: resume of one agent, lease deferred", theirs)
     is_whole = len(sample) == agents
     whole = sum(theirs) if is_whole else one.p50 * agents
     how = "all agents measured" if is_whole else f"extrapolated from the p50 of {len(sample):,} agents"
     ratio = whole / mine.p50
     all_of_them = make_row("learn", f"Recall: resumes of {agents:,} agents", [whole], note=f"{how}; {ratio:,.0f} times ours")
-    report.rows += [mine, one, all_of_them]
+    report.rows += [mine, more, one, all_of_them]
     report.goals.append(
         Goal(
             name=f"learn: every open call of {agents:,} agents, times faster than resuming each ({how})",
@@ -49,3 +53,10 @@ def bench_learn(ground: Ground, plan: Plan, report: Report) -> None:
 
 def read_open(store: ActionStore) -> tuple[Reading, ...]:
     return store.read_actions(OPEN_STATUSES, limit=MAX_ROWS_PER_STORE).readings
+
+
+def read_open_anew(ground: Ground) -> float:
+    """Milliseconds of a connected store's first read."""
+    with ground.store() as store:
+        store.read_watch()
+        return clock(lambda: read_open(store))

@@ -10,7 +10,7 @@ from actions.records import ActionClass, ActionState, ActionStatus
 from actions.store.base import ActionStore
 from bench.ground import Ground
 from bench.plan import Plan
-from bench.report import Goal, Report, make_row, measure
+from bench.report import Goal, Report, clock, make_row, measure
 
 PAGE = 50
 MOST_TRIPS = 3
@@ -31,6 +31,8 @@ def bench_queue(ground: Ground, plan: Plan, report: Report) -> None:
     }
     for name, view in views.items():
         _measure_read(ground, plan, report, "queue", name, view)
+    anew = [_read_anew(ground, views["first page"]) for _ in range(plan.reads)]
+    report.rows.append(make_row("queue", "first page, the first time", anew, note="no record decoded before"))
     witnessed = ground.witness(views["first page"])
     trips = len(witnessed.statements)
     report.goals.append(
@@ -78,6 +80,13 @@ def _closed_of(store: ActionStore, item: ActionItem) -> ActionItem:
 def _with_result(store: ActionStore, item: ActionItem) -> str:
     shown = queries.get_action(store, item.ref)
     return queries.read_result(store, shown.action) if shown.action else ""
+
+
+def _read_anew(ground: Ground, view: Callable[[ActionStore], object]) -> float:
+    """Milliseconds of a connected store's first read."""
+    with ground.store() as store:
+        store.read_watch()
+        return clock(lambda: view(store))
 
 
 def _measure_read(

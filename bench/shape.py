@@ -115,8 +115,8 @@ def _action(life: Life, seq: int, rng: random.Random) -> Iterator[Row]:
     if is_open and status == "unknown":
         action_class = "external"
     began = NEWEST - rng.randrange(DAYS * 86_400 * SECOND)
-    args = store_value(_arguments(seq, rng), f"act-{seq}-args")
     tool = rng.choice(TOOLS[action_class])
+    args = store_value(_arguments(tool, seq, rng), f"act-{seq}-args")
     body = {
         "seq": seq,
         "tool": tool,
@@ -146,16 +146,22 @@ def _action(life: Life, seq: int, rng: random.Random) -> Iterator[Row]:
     yield _record(life.agent, f"act:{seq}", body, record="action", **meta)
 
 
-def _arguments(seq: int, rng: random.Random) -> str:
+def _arguments(tool: str, seq: int, rng: random.Random) -> str:
     words = 1_500 if rng.randrange(LONG_ARGS_EVERY) == 0 else rng.randrange(5, 40)
-    args = {
-        "to": f"{rng.choice(WORDS)}.{rng.randrange(10_000)}@example.com",
-        "amount": rng.randrange(100_000) / 100,
-        "currency": "EUR",
-        "order": f"A-{seq:04}",
-        "body": " ".join(rng.choices(WORDS, k=words)),
+    prose = " ".join(rng.choices(WORDS, k=words))
+    address = f"{rng.choice(WORDS)}.{rng.randrange(10_000)}@example.com"
+    amount = rng.randrange(100_000) / 100
+    args: dict[str, dict[str, object]] = {
+        "send_email": {"to": address, "subject": f"Your order A-{seq:04}", "body": prose},
+        "create_payment": {"amount": amount, "currency": "EUR", "payee": address, "reference": f"INV-{seq:04}", "note": prose},
+        "open_ticket": {"title": f"Order A-{seq:04}", "body": prose, "priority": "high"},
+        "post_message": {"channel": "#orders", "text": prose},
+        "save_invoice": {"invoice": f"INV-{seq:04}", "total": amount, "currency": "EUR", "text": prose},
+        "update_customer": {"customer": address, "note": prose},
+        "lookup_order": {"order": f"A-{seq:04}"},
+        "search_orders": {"query": prose[:60], "limit": 20},
     }
-    return json.dumps(args, sort_keys=True)
+    return json.dumps(args[tool], sort_keys=True)
 
 
 def _turn(life: Life, seq: int, rng: random.Random) -> Row:
