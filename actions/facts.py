@@ -76,7 +76,8 @@ def facts_of(tool: str, action_class: ActionClass, arguments: Arguments) -> Fact
     amount_name, amount = _first(by_name, _AMOUNT)
     number = _decimal(amount)
     currency = _short(by_name.get("currency", ""), 12).upper()
-    money = _money(amount_name, amount, number, currency)
+    # A `value` or a `total` without a currency is an amount of money only where the tool moves money.
+    money = _money(amount_name, amount, number, currency) if kind is CallKind.MONEY or currency else ""
     recipient = _short(_first(by_name, _RECIPIENT)[1])
     title = _short(_first(by_name, _TITLE)[1])
     text = _short(_first(by_name, _TEXT)[1])
