@@ -75,7 +75,7 @@ class Troupe:
         for pid, part in list(self._playing.items()):
             if part.hang and HANGS.format(tool=part.hang) in self._log(part).read_text(errors="replace"):
                 del self._playing[pid]
-                tell(f"{part.agent} stays alive inside {part.hang}")
+                tell(f"{part.agent} stays alive inside {part.hang} (process {pid})")
 
     def _see_who_ended(self) -> None:
         for pid, part in list(self._playing.items()):
