@@ -15,7 +15,10 @@ HOUSE = ("actions", "agents", "console", "local", "demo", "bench", "tests")
 
 DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg", "pymongo", "bson", "gridfs", "polign_db", "sqlite3")
 FRAMEWORKS = ("django", "celery", "ninja", "csp", "axes", "django_htmx", "template_partials")
-CONCRETE_STORES = ("actions.store.memory", "actions.store.postgres", "actions.store.mongo", "actions.store.polign")
+# An adapter may stand in several modules of its own: connections, set-up, documents.
+POSTGRES = ("actions.store.postgres", "actions.store.postgres_connection", "actions.store.postgres_setup")
+MONGO = ("actions.store.mongo", "actions.store.mongo_connection", "actions.store.mongo_documents", "actions.store.mongo_setup")
+CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, "actions.store.polign")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +42,9 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
     ground = tuple(name for name in modules if name.startswith("actions.") and not _within(name, above_ground))
     console_never = (*DRIVERS, *CONCRETE_STORES)
     return [
-        Rule(says="actions/store/postgres: psycopg and the ground floor", of=("actions.store.postgres",),
+        Rule(says="actions/store/postgres: psycopg and the ground floor", of=POSTGRES,
              house=(*ground, "actions.store"), packages=("psycopg", "psycopg_pool"), exactly=("actions",)),
-        Rule(says="actions/store/mongo: pymongo and the ground floor", of=("actions.store.mongo",),
+        Rule(says="actions/store/mongo: pymongo and the ground floor", of=MONGO,
              house=(*ground, "actions.store"), packages=("pymongo", "bson"), exactly=("actions",)),
         Rule(says="actions/store/polign: httpx and the ground floor", of=("actions.store.polign",),
              house=(*ground, "actions.store"), packages=("httpx",), exactly=("actions",)),
