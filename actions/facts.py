@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -42,6 +43,7 @@ _KIND_WORDS: tuple[tuple[CallKind, frozenset[str]], ...] = (
     (CallKind.TICKET, frozenset("ticket issue case incident task".split())),
     (CallKind.MESSAGE, frozenset("message sms slack notify notification post chat dm call".split())),
 )
+_MAY_NAME_A_CURRENCY = re.compile(r"currency|\\u", re.IGNORECASE)  # a name can be written with escapes
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _RECIPIENT = ("to", "recipient", "recipients", "email", "payee", "destination", "beneficiary", "customer", "account", "channel", "phone", "user")
@@ -71,7 +73,7 @@ class Facts:
 def facts_of(tool: str, action_class: ActionClass, arguments: Arguments) -> Facts:
     """Read the facts of a call. `arguments` must be redacted already. Never raises; what is missing is left out, never guessed."""
     fields: Mapping[str, Any] = arguments.value if isinstance(arguments.value, dict) else {}
-    by_name = {str(name).lower(): value for name, value in fields.items()}
+    by_name = _by_lower_name(fields)
     kind = _kind_of(tool, by_name)
     amount_name, amount = _first(by_name, _AMOUNT)
     number = _decimal(amount)
@@ -97,17 +99,28 @@ def facts_of(tool: str, action_class: ActionClass, arguments: Arguments) -> Fact
         rows=tuple((label, value) for label, value in rows if value),
         amount=number if kind is CallKind.MONEY else None,
         currency=currency,
-        problems=arguments.problems,
+        problems=arguments.problems + _case_problems(fields),
     )
 
 
 def risk_of(tool: str, args: str) -> int:
     """The risk rank from a stored record, cheaply: for ordering thousands of rows of which a page is shown."""
     kind = _kind_of_name(tool)
-    if kind is CallKind.OTHER and '"currency"' in args:
+    if kind is CallKind.OTHER and _MAY_NAME_A_CURRENCY.search(args):
         value = parse_arguments(args).value
-        kind = _kind_of(tool, {str(name).lower(): item for name, item in value.items()} if isinstance(value, dict) else {})
+        kind = _kind_of(tool, _by_lower_name(value) if isinstance(value, dict) else {})
     return RISK_RANK.get(kind, LOWEST_RISK)
+
+
+def _by_lower_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Names without their case; where two differ in nothing else, the lower-case one counts, as it most likely does for the tool."""
+    return {name.lower(): value for name, value in sorted(fields.items(), key=lambda item: item[0] == item[0].lower())}
+
+
+def _case_problems(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = Counter(name.lower() for name in fields)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    return tuple(f"the argument {name[:60]!r} stands in several spellings; the tool may have used another one" for name in twice[:1])
 
 
 @lru_cache(maxsize=4096)

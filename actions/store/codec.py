@@ -97,7 +97,7 @@ def decode_action(record_id: str, metadata: object) -> Action:
     fields.agree("status", meta.get("status"), status.value)
     if "class" in meta:
         fields.agree("class", meta["class"], body.get("class"))
-    ended = fields.instant("ended_at", default=None)
+    ended = fields.find_time("ended_at")
     return Action(
         agent=agent,
         seq=seq,
@@ -113,7 +113,7 @@ def decode_action(record_id: str, metadata: object) -> Action:
         resolution=fields.text("resolution"),
         epoch=fields.integer("epoch"),
         written_epoch=_metadata_number(record_id, meta, "epoch"),
-        started_at=fields.instant("started_at", default=YEAR_ONE) or YEAR_ONE,
+        started_at=fields.time("started_at"),
         ended_at=ended,
     )
 
@@ -135,7 +135,7 @@ def decode_turn(record_id: str, metadata: object) -> Turn:
         brief=fields.text("brief"),
         output_ref=fields.text("output_ref"),
         message_id=fields.text("message_id"),
-        at=fields.instant("at", default=YEAR_ONE) or YEAR_ONE,
+        at=fields.time("at"),
     )
 
 
@@ -154,7 +154,7 @@ def decode_output(record_id: str, metadata: object) -> Output:
         tool=fields.text("tool"),
         summary=fields.text("summary"),
         tokens=_metadata_number(record_id, meta, "tokens"),
-        at=fields.instant("at", default=YEAR_ONE) or YEAR_ONE,
+        at=fields.time("at"),
     )
 
 
@@ -177,7 +177,7 @@ def decode_working_state(record_id: str, metadata: object) -> WorkingState:
         last_milestone=fields.text("last_milestone"),
         turn_seq=fields.integer("turn_seq"),
         action_seq=fields.integer("action_seq"),
-        updated_at=fields.instant("updated_at", default=YEAR_ONE) or YEAR_ONE,
+        updated_at=fields.time("updated_at"),
     )
 
 
@@ -196,7 +196,7 @@ def decode_pointer(record_id: str, metadata: object) -> Pointer | None:
         type=fields.text("type"),
         fields=pairs,
         note=fields.text("note"),
-        at=fields.instant("at", default=YEAR_ONE) or YEAR_ONE,
+        at=fields.time("at"),
     )
 
 
@@ -343,10 +343,15 @@ class _Fields:
             raise RecordUnreadable(self._id, f"{name} is {str(value)[:40]!r}, not an integer")
         return value
 
-    def instant(self, name: str, *, default: Instant | None) -> Instant | None:
+    def time(self, name: str) -> Instant:
+        """Missing or null is Recall's year 1, which is not the same as 1970."""
+        found = self.find_time(name)
+        return YEAR_ONE if found is None else found
+
+    def find_time(self, name: str) -> Instant | None:
         value = self._body.get(name)
         if value is None:
-            return default
+            return None
         try:
             return parse_rfc3339(value)
         except (TypeError, ValueError) as exc:
