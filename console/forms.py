@@ -164,6 +164,11 @@ class HistoryFilters(forms.Form):
     kind = forms.CharField(required=False, max_length=63)
 
 
+def problems_of(form: forms.Form) -> str:
+    """What is wrong with a form that has no page of its own, in one line."""
+    return "; ".join(f"{name}: {' '.join(str(problem) for problem in problems)}" for name, problems in form.errors.items())
+
+
 def _names(said: str) -> frozenset[str]:
     return frozenset(name.strip() for name in said.split(",") if name.strip())
 

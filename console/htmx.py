@@ -25,7 +25,7 @@ class HtmxHttpRequest(HttpRequest):
 def wants_partial(request: HttpRequest) -> bool:
     """htmx asks for a piece of a page; neither a boosted link nor Back, which need the whole one."""
     htmx: HtmxDetails | None = getattr(request, "htmx", None)
-    return bool(htmx) and not htmx.boosted and not htmx.history_restore_request
+    return htmx is not None and bool(htmx) and not htmx.boosted and not htmx.history_restore_request
 
 
 def render_part(

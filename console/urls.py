@@ -43,7 +43,7 @@ register_converter(AgentConverter, "agent")
 register_converter(StoreConverter, "store")
 register_converter(NumberConverter, "number")
 
-one_action = [
+one_action: list[URLPattern | URLResolver] = [
     path("", action.action, name="action"),
     path("status/", action.status, name="action-status"),
     path("arguments/", action.arguments, name="action-arguments"),
@@ -52,7 +52,7 @@ one_action = [
     path("decision/", decision.commit, name="decision"),
     path("decision/withdraw/", decision.take_back, name="decision-withdraw"),
 ]
-pages = [
+pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),
     path("actions/<store:store>/<agent:agent>/<number:seq>/", include(one_action)),
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
@@ -61,12 +61,12 @@ pages = [
     path("stores/", store.stores, name="stores"),
     path("events/", events.events, name="events"),
 ]
-accounts = [
+accounts: list[URLPattern | URLResolver] = [
     path("login/", account.login, name="login"),
     path("logout/", account.logout, name="logout"),
     path("theme/", account.theme, name="theme"),
 ]
-machines = [
+machines: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("api/v1/", api.urls),

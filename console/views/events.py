@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
@@ -74,7 +74,8 @@ async def _stream(listener: _Listener) -> AsyncIterator[bytes]:
     deadline = loop.time() + LONGEST_S
     try:
         while True:
-            await asyncio.wait({coming, ended}, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [coming, ended]
+            await asyncio.wait(either, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
             if not coming.done() or ended.done():
                 return
             heard = coming.result()

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from actions.errors import InvalidQuery
 from actions.records import ActionRef
 from console.access import Right, may, may_somewhere, visible, visible_stores
-from console.forms import HistoryFilters
+from console.forms import HistoryFilters, problems_of
 from console.history import HistoryFilter, list_history
 from console.htmx import render_part
 from console.stores import get_store
@@ -29,7 +29,7 @@ def history(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied("you need a role that may read the history")
     filters = HistoryFilters(request.GET)
     if not filters.is_valid():
-        raise InvalidQuery("; ".join(f"{name}: {' '.join(problems)}" for name, problems in filters.errors.items()))
+        raise InvalidQuery(problems_of(filters))
     stores = visible_stores(request.user, Right.HISTORY)
     page = list_history(
         stores,

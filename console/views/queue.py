@@ -19,7 +19,7 @@ from actions.queries import ActionFilter, ActionItem, ActionPage, list_actions
 from actions.records import ActionRef
 from console.access import Right, may_somewhere, visible, visible_stores
 from console.checks import recent_check
-from console.forms import QueueFilters
+from console.forms import QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Decision, Note
 from console.services.decisions import current_decisions, latest_notes
@@ -74,7 +74,7 @@ def queue(request: HttpRequest) -> HttpResponse:
     """The list, as page or as the piece that live updates fetch."""
     filters = QueueFilters(request.GET)
     if not filters.is_valid():
-        raise InvalidQuery("; ".join(f"{name}: {' '.join(problems)}" for name, problems in filters.errors.items()))
+        raise InvalidQuery(problems_of(filters))
     wanted = filters.to_filter()
     opened = parse_ref(request.GET.get("open", ""))
     page = _read(request, wanted)
