@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -20,6 +20,7 @@ from psycopg import sql
 from actions.records import ActionRef
 
 Metadata = dict[str, Any]
+Params = Sequence[Any] | Mapping[str, Any]
 LeaseState = Literal["live", "expired", "released"]
 DIMENSION = 256
 BEGAN = datetime(2026, 11, 29, 18, 29, 6, tzinfo=UTC)
@@ -405,7 +406,7 @@ class RecallWriter(RecordWriter):
         )
         return self
 
-    def run(self, statement: str, params: object = None) -> list[tuple[Any, ...]]:
+    def run(self, statement: str, params: Params | None = None) -> list[tuple[Any, ...]]:
         """One statement; `{records}`, `{leases}`, `{collections}` and `{schema}` stand for Recall's tables."""
         return run_on(self, self.connection, statement, params)
 
@@ -486,14 +487,14 @@ class RecallWriter(RecordWriter):
 
 
 def run_on(
-    writer: RecallWriter, connection: psycopg.Connection[tuple[Any, ...]], statement: str, params: object = None
+    writer: RecallWriter, connection: psycopg.Connection[tuple[Any, ...]], statement: str, params: Params | None = None
 ) -> list[tuple[Any, ...]]:
     """One statement of a writer's tables on another connection."""
-    query = sql.SQL(statement).format(  # type: ignore[arg-type]
+    query = sql.SQL(statement).format(
         schema=sql.Identifier(writer.schema),
         collections=sql.Identifier(writer.schema, "recall_collections"),
         leases=sql.Identifier(writer.schema, "recall_leases"),
         records=sql.Identifier(writer.schema, writer.table),
     )
-    cursor = connection.execute(query, params)  # type: ignore[arg-type]
+    cursor = connection.execute(query, params)
     return cursor.fetchall() if cursor.description else []

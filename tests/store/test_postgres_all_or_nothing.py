@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from actions.errors import ActionNotFound, LeaseLive, StoreError, StoreUnavailable, WriteConflict
 from actions.records import ActionRef, NewEntry, Settled, Turn
@@ -229,7 +230,7 @@ def test_a_write_in_flight_is_waited_for_and_its_turn_counted(
         recall,
         rival,
         "INSERT INTO {records} VALUES ('a:turn:4', array_fill(0::real, ARRAY[256]), %s)",
-        [psycopg.types.json.Jsonb(turn_metadata("a", 4, "my last words"))],
+        [Jsonb(turn_metadata("a", 4, "my last words"))],
     )
 
     settled = in_background(lambda: decide(store, ref))
@@ -327,7 +328,7 @@ def test_the_databases_own_isolation_does_not_matter(
             recall,
             rival,
             "INSERT INTO {records} VALUES ('a:turn:1', array_fill(0::real, ARRAY[256]), %s)",
-            [psycopg.types.json.Jsonb(turn_metadata("a", 1, "my last words"))],
+            [Jsonb(turn_metadata("a", 1, "my last words"))],
         )
         settled = in_background(lambda: decide(store, ref))
         wait_until_blocked(recall, rival)

@@ -173,7 +173,7 @@ def test_a_statement_that_takes_too_long_is_given_up(pg: tuple[PostgresStore, Re
         ) as store,
     ):
         store.read_watch()
-        rival.execute(f"LOCK TABLE recall.{recall.table}")  # type: ignore[call-overload]
+        rival.execute(f"LOCK TABLE recall.{recall.table}")
         with pytest.raises(StoreUnavailable, match="took longer"):
             store.read_actions(OPEN, limit=5)
 
@@ -212,7 +212,7 @@ def test_a_connection_that_is_lost_in_a_read_is_an_error_and_the_next_one_is_new
     recall.action("a", 1)
     store.read_watch()
     with psycopg.connect(recall.url) as rival:
-        rival.execute(f"LOCK TABLE recall.{recall.table}")  # type: ignore[call-overload]
+        rival.execute(f"LOCK TABLE recall.{recall.table}")
         answers: list[object] = []
 
         def read() -> None:

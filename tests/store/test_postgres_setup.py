@@ -10,6 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from actions.errors import StoreReadOnly, StoreUnavailable, StoreUnusable
 from actions.records import ActionRef, ActionStatus, NewEntry
@@ -215,7 +216,7 @@ def test_the_public_may_do_nothing_with_the_audit(alone: Alone, alone_url: str, 
     with psycopg.connect(url_as(role, alone_url), autocommit=True) as connection:
         for statement in ("SELECT 1 FROM settle_audit.entries", "INSERT INTO settle_audit.heads VALUES ('x', 0, 'x')"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute(statement)  # type: ignore[call-overload]
+                connection.execute(statement)
 
 
 # --- rights ------------------------------------------------------------------------------------------------------------
@@ -504,7 +505,7 @@ def test_a_records_table_of_another_dimension_gets_its_own_zero_vector(alone: Al
     recall.run("UPDATE {collections} SET dim = 3")
     recall.run(
         """INSERT INTO {records} VALUES ('a:act:1', '[0,0,0]', %s)""",
-        [psycopg.types.json.Jsonb(kept)],
+        [Jsonb(kept)],
     )
     with closing(PostgresStore(recall.url)) as fresh:
         assert decide(fresh, ActionRef("main", "a", 1)).turn_seq == 1

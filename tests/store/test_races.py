@@ -28,9 +28,14 @@ def test_of_two_operators_one_decides_and_the_other_sees_it_closed(backend: Back
         recall.lease(ref.agent, epoch=3)
 
         answers = race(
-            lambda ref=ref: settle(store, ref, an_end(), actor="operator ana", decision_id=f"ana-decision-{ref.agent}"),
-            lambda ref=ref: settle(
-                other, ref, an_end(ActionStatus.FAILED, "no"), actor="operator ben", decision_id=f"ben-decision-{ref.agent}"
+            partial(settle, store, ref, an_end(), actor="operator ana", decision_id=f"ana-decision-{ref.agent}"),
+            partial(
+                settle,
+                other,
+                ref,
+                an_end(ActionStatus.FAILED, "no"),
+                actor="operator ben",
+                decision_id=f"ben-decision-{ref.agent}",
             ),
         )
 
@@ -54,8 +59,8 @@ def test_a_double_submit_is_written_once(backend: Backend) -> None:
         click = f"decision-click-{number}"
 
         answers = race(
-            lambda ref=ref, click=click: decide(store, ref, decision_id=click),
-            lambda ref=ref, click=click: decide(other, ref, decision_id=click),
+            partial(decide, store, ref, decision_id=click),
+            partial(decide, other, ref, decision_id=click),
         )
 
         first, second = answers
@@ -74,8 +79,8 @@ def test_one_decision_id_for_two_agents_is_written_for_one(backend: Backend) -> 
         click = f"decision-click-{number}"
 
         answers = race(
-            lambda refs=refs, click=click: decide(store, refs[0], decision_id=click),
-            lambda refs=refs, click=click: decide(other, refs[1], decision_id=click),
+            partial(decide, store, refs[0], decision_id=click),
+            partial(decide, other, refs[1], decision_id=click),
         )
 
         written = [answer for answer in answers if isinstance(answer, Settled)]
@@ -95,8 +100,8 @@ def test_operator_against_a_resuming_agent(backend: Backend) -> None:
         recall.lease(ref.agent, holder="pod-a", epoch=1)
 
         settled, epoch = race(
-            lambda ref=ref: decide(store, ref),
-            lambda ref=ref: agent.acquire(ref.agent, "pod-b"),
+            partial(decide, store, ref),
+            partial(agent.acquire, ref.agent, "pod-b"),
         )
 
         lease = recall.lease_of(ref.agent)
@@ -145,7 +150,7 @@ def test_operators_on_different_actions_of_one_agent_both_write(backend: Backend
         agent = f"a{number}"
         first, second = recall.action(agent, 1), recall.action(agent, 2)
 
-        answers = race(lambda ref=first: decide(store, ref), lambda ref=second: decide(other, ref))
+        answers = race(partial(decide, store, first), partial(decide, other, second))
 
         assert sorted(_turn(answer) for answer in answers) == [1, 2], answers
         assert turn_names(store, agent) == ["send_email", "send_email"]

@@ -53,7 +53,8 @@ def test_the_digest_covers_status_and_the_claim_does_not(action: Action, args: s
 
 @given(actions, st.sampled_from(["tool", "key", "epoch"]))
 def test_both_digests_cover_what_was_shown(action: Action, name: str) -> None:
-    changed = replace(action, **{name: action.epoch + 1 if name == "epoch" else getattr(action, name) + "x"})
+    value: Any = action.epoch + 1 if name == "epoch" else getattr(action, name) + "x"
+    changed = replace(action, **{name: value})
 
     assert action_digest(action, "args") != action_digest(changed, "args")
     assert claim_digest(action, "args") != claim_digest(changed, "args")
