@@ -391,7 +391,7 @@ def _answer(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bo
     now = item if decision.state == DecisionState.WAITING else _look_again(item)
     if decision.state == DecisionState.WRITTEN:
         kind = AnswerKind.WRITTEN if fresh else AnswerKind.REPEATED
-        detail = decision.why or "written; its agent reads it when it resumes"
+        detail = decision.why or "its agent reads it when it resumes"
         return Answer(kind=kind, detail=detail, decision=decision, item=now, warnings=warnings_about(item))
     if decision.state == DecisionState.REFUSED:
         return _refused(decision, problem, now, item.ref)

@@ -53,7 +53,7 @@ class Command(Base):
         for warning in answer.warnings:
             self.stderr.write(f"warning: {warning}")
         if answer.kind in _GOOD and answer.decision is not None:
-            self.stdout.write(printable(f"{answer.decision.state} {answer.detail}"))
+            self.stdout.write(printable(f"{answer.decision.state} ({answer.detail})"))
             return
         again = f" (decision id {request.decision_id})" if answer.kind is AnswerKind.UNAVAILABLE else ""
         refuse(f"{answer.kind}: {answer.detail}{again}")
