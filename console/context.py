@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.conf import settings
@@ -11,6 +12,25 @@ from console.access import Right, has_any_role, may_somewhere
 
 THEMES = ("light", "dark")
 
+_HTMX = {
+    # What the Content-Security-Policy forbids anyway is not tried, and nothing an agent wrote may ask for it.
+    "allowEval": False,
+    "allowScriptTags": False,
+    "includeIndicatorStyles": False,
+    "selfRequestsOnly": True,
+    # Pages hold personal data, and Back must show what is true now.
+    "historyCacheSize": 0,
+    "refreshOnHistoryMiss": True,
+    # Refusals are drawn panels: they are swapped in like any answer. A 500 is not; settle.js says that nothing is known.
+    "responseHandling": [
+        {"code": "204", "swap": False},
+        {"code": "[23]..", "swap": True},
+        {"code": "40[0349]|412|422|503", "swap": True},
+        {"code": "...", "swap": False, "error": True},
+    ],
+}
+HTMX_CONFIG = json.dumps(_HTMX, separators=(",", ":"))
+
 
 def console(request: HttpRequest) -> dict[str, Any]:
     """For the base template. One query for the roles of the user, none for strangers."""
@@ -18,6 +38,7 @@ def console(request: HttpRequest) -> dict[str, Any]:
     theme = request.COOKIES.get("theme", "")
     known = bool(user and user.is_authenticated and has_any_role(user))
     return {
+        "htmx_config": HTMX_CONFIG,
         "theme": theme if theme in THEMES else "",
         "is_known": known,
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),

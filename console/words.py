@@ -46,6 +46,11 @@ class Outcome(NamedTuple):
     says: str  # what it does
     commit: str  # on the button that writes it
 
+    @property
+    def only_outside_pure(self) -> bool:
+        """A call that only reads neither happened to the world nor failed to."""
+        return self.value in ("done", "failed")
+
 
 OUTCOMES: tuple[Outcome, ...] = (
     Outcome("done", "It happened", "The agent reads that it is done.", "Write: it happened"),

@@ -255,7 +255,7 @@ def test_the_opened_action_stands_beside_the_list(memory: RecordWriter, ana: Use
     html = page(ana, "?open=main/m-1/1")
 
     assert "only in the article" in html
-    assert 'aria-current="true"' in re.findall(r'<li class="strip .*?>', html)[0]
+    assert 'aria-current="true"' in re.findall(r'<li class="strip .*?>', html, re.DOTALL)[0]
 
 
 @pytest.mark.parametrize("opened", ["main/nobody/7", "elsewhere/m-1/1", "<script>", "main/m-1/0"])
