@@ -16,7 +16,13 @@ HOUSE = ("actions", "agents", "console", "local", "demo", "bench", "tests")
 DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg", "pymongo", "bson", "gridfs", "polign_db", "sqlite3")
 FRAMEWORKS = ("django", "celery", "ninja", "csp", "axes", "django_htmx", "template_partials")
 # An adapter may stand in several modules of its own: connections, set-up, documents.
-POSTGRES = ("actions.store.postgres", "actions.store.postgres_connection", "actions.store.postgres_setup")
+POSTGRES = (
+    "actions.store.postgres",
+    "actions.store.postgres_connection",
+    "actions.store.postgres_rows",
+    "actions.store.postgres_setup",
+    "actions.store.postgres_statements",
+)
 MONGO = ("actions.store.mongo", "actions.store.mongo_connection", "actions.store.mongo_documents", "actions.store.mongo_setup")
 CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, "actions.store.polign")
 

@@ -10,9 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -22,7 +20,6 @@ from actions.errors import (
     ActionNotFound,
     ActionNotOpen,
     LeaseLive,
-    RecordUnreadable,
     StoreError,
     StoreReadOnly,
     StoreUnavailable,
@@ -67,10 +64,11 @@ from actions.store.codec import (
     load_metadata,
     output_id,
     turn_id,
-    unreadable,
 )
 from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, ProcessConnections, parse_address, store_error
-from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
+from actions.store.postgres_rows import can_be_stored, decoded, decoded_action, entry_columns, lease_of_row, read_instant
+from actions.store.postgres_statements import compose
+from actions.times import Instant
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -79,7 +77,6 @@ LINKS_PER_BATCH = 1_000
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
 MAX_DECODED_CHARS = 2_000
-_FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 _MOVED = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
 
@@ -106,7 +103,7 @@ class PostgresStore:
         self._known: Tables | None = None
         self._texts: dict[tuple[str, ...], str] = {}
         # A queue is read again and again, and few of its rows have changed: each text is decoded once.
-        self._decode_short = lru_cache(maxsize=MAX_DECODED)(_decoded_action)
+        self._decode_short = lru_cache(maxsize=MAX_DECODED)(decoded_action)
 
     @property
     def chain(self) -> str:
@@ -142,9 +139,12 @@ class PostgresStore:
             revision, expiry, entries, now = self._one(connection, statement, tables, self._where())
             if entries is True:
                 self._known = None  # prepared meanwhile: the next reading counts
-            next_expiry = None if expiry is None else _instant(expiry)
+            next_expiry = None if expiry is None else read_instant(expiry)
             return Watch(
-                revision=revision, next_expiry=next_expiry, entries=int(entries) if tables.has_audit else 0, read_at=_instant(now)
+                revision=revision,
+                next_expiry=next_expiry,
+                entries=int(entries) if tables.has_audit else 0,
+                read_at=read_instant(now),
             )
 
         return self._read(read)
@@ -160,32 +160,32 @@ class PostgresStore:
             rows = connection.execute(self._actions_statement(tables, statuses, of_agent=agent is not None), params).fetchall()
             return ActionsRead(readings=tuple(map(self._reading, rows[:limit])), is_truncated=len(rows) > limit)
 
-        return self._read(read) if agent is None or _can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
+        return self._read(read) if agent is None or can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
 
     def read_outputs(self, wanted: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Output | Unreadable]:
         keys = {output_id(agent, ref): (agent, ref) for agent, ref in wanted}
 
         def read(connection: Connection) -> Mapping[tuple[str, str], Output | Unreadable]:
             rows = self._records(connection, "read_records", {"ids": list(keys)})
-            return {keys[record_id]: _decoded(decode_output, record_id, text) for record_id, text in rows}
+            return {keys[record_id]: decoded(decode_output, record_id, text) for record_id, text in rows}
 
-        keys = {record_id: key for record_id, key in keys.items() if _can_be_stored(record_id)}
+        keys = {record_id: key for record_id, key in keys.items() if can_be_stored(record_id)}
         return self._read(read) if keys else {}
 
     def get_action(self, agent: str, seq: int) -> Reading:
         def read(connection: Connection) -> list[Row]:
             return self._records(connection, "get_action", self._where() | {"id": action_id(agent, seq)})
 
-        rows = self._read(read) if _can_be_stored(agent) else []
+        rows = self._read(read) if can_be_stored(agent) else []
         if not rows:
             raise ActionNotFound(ActionRef(self.name, agent, seq))
         return self._reading(rows[0])
 
     def _reading(self, row: Row) -> Reading:
         record_id, text, *columns = row
-        lease = _find_lease(columns)
-        decode = self._decode_short if len(text) <= MAX_DECODED_CHARS else _decoded_action
-        return Reading(action=decode(record_id, text), lease=lease, read_at=lease.read_at if lease else _instant(columns[-1]))
+        lease = lease_of_row(columns)
+        decode = self._decode_short if len(text) <= MAX_DECODED_CHARS else decoded_action
+        return Reading(action=decode(record_id, text), lease=lease, read_at=lease.read_at if lease else read_instant(columns[-1]))
 
     # --- one agent ---
 
@@ -193,28 +193,28 @@ class PostgresStore:
         def read(connection: Connection) -> Lease | None:
             tables = self._look(connection)
             row = self._first(connection, "find_lease", tables, self._where() | {"agent": agent}) if tables.has_registry else None
-            return _find_lease(row) if row else None
+            return lease_of_row(row) if row else None
 
-        return self._read(read) if _can_be_stored(agent) else None
+        return self._read(read) if can_be_stored(agent) else None
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
         params = {"agent": agent, "limit": limit, "before": before}
-        rows = self._read_records("list_turns", params) if _can_be_stored(agent) else []
-        return tuple(_decoded(decode_turn, record_id, text) for record_id, text in rows)
+        rows = self._read_records("list_turns", params) if can_be_stored(agent) else []
+        return tuple(decoded(decode_turn, record_id, text) for record_id, text in rows)
 
     def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
         params = self._where() | {"agent": agent, "limit": limit, "before": before}
-        rows = self._read_records("list_agent_actions", params) if _can_be_stored(agent) else []
+        rows = self._read_records("list_agent_actions", params) if can_be_stored(agent) else []
         return tuple(map(self._reading, rows))
 
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
-        rows = self._read_records("read_records", {"ids": [head_id(agent)]}) if _can_be_stored(agent) else []
-        return _decoded(decode_working_state, *rows[0]) if rows else None
+        rows = self._read_records("read_records", {"ids": [head_id(agent)]}) if can_be_stored(agent) else []
+        return decoded(decode_working_state, *rows[0]) if rows else None
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
-        rows = self._read_records("list_pointers", {"agent": agent, "limit": limit}) if _can_be_stored(agent) else []
-        decoded = (_decoded(decode_pointer, record_id, text) for record_id, text in rows)
-        return tuple(pointer for pointer in decoded if pointer is not None)
+        rows = self._read_records("list_pointers", {"agent": agent, "limit": limit}) if can_be_stored(agent) else []
+        pointers = (decoded(decode_pointer, record_id, text) for record_id, text in rows)
+        return tuple(pointer for pointer in pointers if pointer is not None)
 
     # --- the one write for operators ---
 
@@ -234,7 +234,7 @@ class PostgresStore:
             tables = self._look(connection)
             if not tables.has_audit:
                 self._require_audit(connection)
-            if tables.records is None or not _can_be_stored(ref.agent):
+            if tables.records is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             with self._transaction(connection):
                 return self._settle(connection, tables, ref, end, entry, holder, seen, claim)
@@ -286,7 +286,7 @@ class PostgresStore:
         self._write_records(connection, tables, ref, closing)
         sealed = self._seal(connection, closing.entry)
         release = {"lease_agent": ref.agent, "holder": holder, "epoch": epoch, "records": closing.records_written}
-        counts = self._one(connection, "settle_finish", tables, self._where() | _entry_columns(sealed) | release)
+        counts = self._one(connection, "settle_finish", tables, self._where() | entry_columns(sealed) | release)
         if counts != (1, 1, 1, 1):
             raise WriteConflict(
                 self.name, f"of entry, head, lease and revision {counts} rows were there to write; nothing was written"
@@ -301,10 +301,10 @@ class PostgresStore:
             raise _Written(show_entry(Link(*row[:4])))
         if row[4] is None:
             raise ActionNotFound(ref)
-        action = readable(_decoded(decode_action, action_id(ref.agent, ref.seq), row[4]))
+        action = readable(decoded(decode_action, action_id(ref.agent, ref.seq), row[4]))
         if not action.is_open:
             raise ActionNotOpen(ref, action, self._entry_of(connection, tables, ref))
-        lease = _find_lease(row[5:10])
+        lease = lease_of_row(row[5:10])
         if lease is not None and lease.is_live:
             raise LeaseLive(lease)
 
@@ -312,10 +312,10 @@ class PostgresStore:
         """Statement 2: our epoch, and the lease as it was before."""
         params = self._where() | {"agent": agent, "holder": holder, "ttl": SETTLE_TTL}
         epoch, *before = self._one(connection, "settle_take_lease", tables, params)
-        lease = _find_lease(before)
+        lease = lease_of_row(before)
         if epoch is None:
             # Without `lease`: the row is newer than our statement's snapshot; read it as it is now.
-            lease = lease or _find_lease(self._one(connection, "find_lease", tables, params))
+            lease = lease or lease_of_row(self._one(connection, "find_lease", tables, params))
             if lease is None:
                 raise WriteConflict(self.name, f"the lease of agent {agent} can neither be taken nor read; nothing was written")
             raise LeaseLive(lease)
@@ -329,23 +329,23 @@ class PostgresStore:
         if record_id not in rows:
             raise ActionNotFound(ref)
         _, text, largest, head_text, now = rows[record_id]
-        action = _decoded(decode_action, record_id, text)
+        action = decoded(decode_action, record_id, text)
         return _Locked(
             action=action,
             metadata=cast("Metadata", load_metadata(text)),  # of a readable action: an object
             args=self._whole_args(connection, tables, action, {key: row[1] for key, row in rows.items()}),
             largest_turn=largest,
             head=None if head_text is None else (head, load_metadata(head_text)),
-            now=_instant(now),
+            now=read_instant(now),
         )
 
     def _whole_args(self, connection: Connection, tables: Tables, action: Action | Unreadable, texts: dict[str, str]) -> str:
         if isinstance(action, Unreadable):
             return ""
         key = output_id(action.agent, action.args_ref)
-        if action.args_ref and key not in texts and _can_be_stored(key):
+        if action.args_ref and key not in texts and can_be_stored(key):
             texts |= dict(self._all(connection, "read_records", tables, {"ids": [key]}))  # an output of an unusual name
-        return whole_args(action, _decoded(decode_output, key, texts[key]) if key in texts else None)
+        return whole_args(action, decoded(decode_output, key, texts[key]) if key in texts else None)
 
     def _refuse_repeat(self, connection: Connection, tables: Tables, entry: NewEntry) -> None:
         row = self._first(connection, "find_settled_entry", tables, self._where() | {"decision_id": entry.decision_id})
@@ -386,7 +386,7 @@ class PostgresStore:
             self._require_audit(connection)
             with self._transaction(connection):
                 sealed = self._seal(connection, entry)
-                counts = self._one(connection, "append_entry", None, _entry_columns(sealed))
+                counts = self._one(connection, "append_entry", None, entry_columns(sealed))
                 if counts != (1, 1):
                     raise WriteConflict(self.name, "the audit chain's head moved; nothing was written")
                 return sealed
@@ -399,7 +399,7 @@ class PostgresStore:
             row = self._first(connection, "find_settled_entry", None, params) if self._has_audit(connection) else None
             return show_entry(Link(*row)) if row else None
 
-        return self._read(read) if _can_be_stored(decision_id) else None
+        return self._read(read) if can_be_stored(decision_id) else None
 
     def list_entries(
         self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
@@ -414,7 +414,7 @@ class PostgresStore:
             rows = connection.execute(self._entries_statement(conditions), params).fetchall()
             return tuple(show_entry(Link(*row)) for row in rows)
 
-        return self._read(read) if agent is None or _can_be_stored(agent) else ()
+        return self._read(read) if agent is None or can_be_stored(agent) else ()
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
         while links := self._read_links(after):
@@ -440,7 +440,7 @@ class PostgresStore:
     def _seal(self, connection: Connection, new: NewEntry) -> Entry:
         """Statement 5: hold the chain's head; the next link after it, at the store's time."""
         number, hash_, now = self._one(connection, "lock_head", None, self._where() | {"genesis": GENESIS})
-        return seal(new, ChainHead(chain=self.chain, number=number, hash=hash_), _instant(now))
+        return seal(new, ChainHead(chain=self.chain, number=number, hash=hash_), read_instant(now))
 
     # --- tables ---
 
@@ -467,7 +467,7 @@ class PostgresStore:
             records=row[0] if row else None,
             dimension=row[1] if row else 0,
             has_audit=has_audit,
-            read_at=_instant(now),
+            read_at=read_instant(now),
         )
         self._known = tables if row else None
         return tables
@@ -560,7 +560,7 @@ class PostgresStore:
         """A statement with its table names in; made once for each."""
         key = (statement, (tables.records if tables else None) or "", *(part.as_string(None) for part in parts.values()))
         if key not in self._texts:
-            self._texts[key] = _compose(statement, self._address.schema, tables.records if tables else None, **parts)
+            self._texts[key] = compose(statement, self._address.schema, tables.records if tables else None, **parts)
         return self._texts[key]
 
     def _actions_statement(self, tables: Tables, statuses: Collection[ActionStatus], *, of_agent: bool) -> str:
@@ -628,75 +628,3 @@ def _chain_error(name: str, exc: errors.UniqueViolation) -> Exception:
         name,
         f"the audit chain's head does not fit its entries ({exc.diag.constraint_name}); run verify_audit. Nothing was written",
     )
-
-
-# --- statements ------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _statements() -> Mapping[str, str]:
-    text = files("actions.store").joinpath("queries.sql").read_text(encoding="utf-8")
-    parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
-    return {name.strip(): _without_comments(statement) for name, _, statement in parts}
-
-
-def _without_comments(statement: str) -> str:
-    return "\n".join(line for line in statement.splitlines() if line.strip() and not line.lstrip().startswith("--"))
-
-
-def _compose(statement: str, schema: str, records: str | None, **parts: sql.Composable) -> str:
-    names = {
-        "collections": sql.Identifier(schema, "recall_collections"),
-        "leases": sql.Identifier(schema, "recall_leases"),
-        "entries": sql.Identifier("settle_audit", "entries"),
-        "heads": sql.Identifier("settle_audit", "heads"),
-        "records": sql.Identifier(schema, records or "recall_has_no_records_yet"),
-    }
-    return sql.SQL(_statements()[statement]).format(**names, **parts).as_string(None)
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
-
-
-def _instant(seconds: Decimal | float) -> Instant:
-    """Seconds since 1970 as PostgreSQL extracts them; infinity, which an expiry may be, as the last second that a text can hold."""
-    return int(min(max(Decimal(seconds), _FIRST), _LAST) * SECOND)
-
-
-def _find_lease(row: Any) -> Lease | None:
-    """The lease in five columns: agent, holder, epoch, expiry, now; None where the outer join found none."""
-    agent, holder, epoch, expires_at, now = row
-    if agent is None:
-        return None
-    return Lease(agent=agent, holder=holder, epoch=epoch, expires_at=_instant(expires_at), read_at=_instant(now))
-
-
-def _decoded_action(record_id: str, text: str) -> Action | Unreadable:
-    return _decoded(decode_action, record_id, text)
-
-
-def _decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
-    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
-    try:
-        return decode(record_id, load_metadata(text))
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
-
-
-def _can_be_stored(text: str) -> bool:
-    """Whether PostgreSQL could hold such a text at all: no NUL, no half of a surrogate pair. What it cannot hold is not there."""
-    return "\x00" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _entry_columns(entry: Entry) -> dict[str, Any]:
-    """An entry's row. The columns beside `text` are for searching: what a text column cannot hold is replaced there, never in `text`."""
-    seq = entry.seq if entry.seq is not None and abs(entry.seq) < 2**63 else None
-    searchable = {
-        name: _searchable(getattr(entry, name)) for name in ("kind", "actor", "agent", "tool", "decision_id", "outcome")
-    }
-    chained = {"chain": entry.chain, "number": entry.number, "text": entry.text, "prev": entry.prev, "hash": entry.hash}
-    return {**searchable, **chained, "at": to_datetime(entry.at), "seq": seq}
-
-
-def _searchable(text: str) -> str:
-    return text if _can_be_stored(text) else text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,0 +1,60 @@
+"""Rows of a PostgreSQL store <-> records: each decoded for itself, times as seconds, what a text column can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from actions.errors import RecordUnreadable
+from actions.records import Action, Entry, Lease, Unreadable
+from actions.store.codec import decode_action, load_metadata, unreadable
+from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
+
+T = TypeVar("T")
+
+_FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
+
+
+def read_instant(seconds: Decimal | float) -> Instant:
+    """Seconds since 1970 as PostgreSQL extracts them; infinity, which an expiry may be, as the last second that a text can hold."""
+    return int(min(max(Decimal(seconds), _FIRST), _LAST) * SECOND)
+
+
+def lease_of_row(row: Any) -> Lease | None:
+    """The lease in five columns: agent, holder, epoch, expiry, now; None where the outer join found none."""
+    agent, holder, epoch, expires_at, now = row
+    if agent is None:
+        return None
+    return Lease(agent=agent, holder=holder, epoch=epoch, expires_at=read_instant(expires_at), read_at=read_instant(now))
+
+
+def decoded_action(record_id: str, text: str) -> Action | Unreadable:
+    return decoded(decode_action, record_id, text)
+
+
+def decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
+    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
+    try:
+        return decode(record_id, load_metadata(text))
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
+
+
+def can_be_stored(text: str) -> bool:
+    """Whether PostgreSQL could hold such a text at all: no NUL, no half of a surrogate pair. What it cannot hold is not there."""
+    return "\x00" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def entry_columns(entry: Entry) -> dict[str, Any]:
+    """An entry's row. The columns beside `text` are for searching: what a text column cannot hold is replaced there, never in `text`."""
+    seq = entry.seq if entry.seq is not None and abs(entry.seq) < 2**63 else None
+    searchable = {
+        name: _searchable(getattr(entry, name)) for name in ("kind", "actor", "agent", "tool", "decision_id", "outcome")
+    }
+    chained = {"chain": entry.chain, "number": entry.number, "text": entry.text, "prev": entry.prev, "hash": entry.hash}
+    return {**searchable, **chained, "at": to_datetime(entry.at), "seq": seq}
+
+
+def _searchable(text: str) -> str:
+    return text if can_be_stored(text) else text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
