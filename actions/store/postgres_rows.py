@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from actions.errors import RecordUnreadable
@@ -16,6 +17,7 @@ T = TypeVar("T")
 _FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 
 
+@lru_cache(maxsize=256)  # all rows of one read carry the same "now"
 def read_instant(seconds: Decimal | float) -> Instant:
     """Seconds since 1970 as PostgreSQL extracts them; infinity, which an expiry may be, as the last second that a text can hold."""
     return int(min(max(Decimal(seconds), _FIRST), _LAST) * SECOND)
