@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from actions.errors import ActionsError
 from bench.ground import Ground, laid
 from bench.learn import bench_learn
 from bench.pages import bench_pages
@@ -34,16 +35,23 @@ def main(argv: list[str]) -> int:
     try:
         with laid(plan.shape, tell) as ground:
             report = Report(versions=ground.versions, data=asdict(plan.shape), options={"effort": args.effort, "jobs": args.jobs})
-            for name in [args.name] if args.name else BENCHES:
-                tell(f"{name} ...")
-                BENCHES[name](ground, plan, report)
-    except ServerError as exc:
+            try:
+                for name in [args.name] if args.name else BENCHES:
+                    tell(f"{name} ...")
+                    BENCHES[name](ground, plan, report)
+            finally:
+                show(report, args.json)
+    except (ServerError, ActionsError, OSError) as exc:
         print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
         return 1
-    print(render(report))
-    if args.json:
-        args.json.write_text(json.dumps(report.as_json(), indent=2) + "\n")
     return 0
+
+
+def show(report: Report, file: Path | None) -> None:
+    """What was measured, also when a later benchmark failed."""
+    print(render(report), flush=True)
+    if file:
+        file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

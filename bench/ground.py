@@ -16,6 +16,7 @@ import psycopg
 from polign_recall import Client
 from psycopg import sql
 
+from actions.records import OPEN_STATUSES
 from actions.store import open_store
 from actions.store.base import ActionStore
 from bench.shape import Life, Shape, lives, records
@@ -25,6 +26,7 @@ from local.postgres import Postgres
 COLLECTION = "recall_lexical_v1_agents"
 TABLE = sql.Identifier("recall", COLLECTION)
 DATABASE = "bench"
+WARM_UP = 8  # the driver prepares a statement on the server at its sixth use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,14 @@ class Ground:
             yield opened
         finally:
             opened.close()
+
+    @contextlib.contextmanager
+    def new_store(self) -> Iterator[ActionStore]:
+        """Our store with a warm connection that has not decoded any record yet, bar one."""
+        with self.store() as store:
+            for _ in range(WARM_UP):
+                store.read_actions(OPEN_STATUSES, limit=1)
+            yield store
 
     def database(self, name: str) -> str:
         """Another database on the same server, made when it is missing."""

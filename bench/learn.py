@@ -56,7 +56,6 @@ def read_open(store: ActionStore) -> tuple[Reading, ...]:
 
 
 def read_open_anew(ground: Ground) -> float:
-    """Milliseconds of a connected store's first read."""
-    with ground.store() as store:
-        store.read_watch()
+    """Milliseconds of a store's first read."""
+    with ground.new_store() as store:
         return clock(lambda: read_open(store))

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONSOLE_DATABASE = "console"
 USER = "bench"
 COMMAND_TIMEOUT_S = 120
+WARM_UP = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,9 @@ def bench_pages(ground: Ground, plan: Plan, report: Report) -> None:
             report.rows.append(make_row("pages", name, measure(fetch, times=plan.reads)))
         to_decide = iter(items)
         decide = decider(program, to_decide)
-        report.rows.append(make_row("pages", "API: a decision", measure(decide, times=min(plan.settles, len(items) - 5))))
+        report.rows.append(
+            make_row("pages", "API: a decision", measure(decide, times=min(plan.settles, len(items) - WARM_UP), warm_up=WARM_UP))
+        )
 
 
 def decider(program: httpx.Client, items: Iterator[ActionItem]) -> Callable[[], None]:
@@ -92,7 +95,8 @@ def served(ground: Ground) -> Iterator[Console]:
     url = f"http://127.0.0.1:{port}"
     environment = settings(ground, url)
     manage(environment, "migrate", "--verbosity", "0")
-    manage(environment, "create_user", USER, "--password-from-env", "BENCH_PASSWORD", "--superuser")
+    password = secrets.token_urlsafe(24)
+    manage(environment, "create_user", USER, "--superuser", stdin=password)
     token = manage(environment, "create_token", USER)
     with ProcessGroup() as group:
         line = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(port), "--log-level", "warning"]
@@ -102,7 +106,7 @@ def served(ground: Ground) -> Iterator[Console]:
             httpx.Client(base_url=url, timeout=30) as browser,
             httpx.Client(base_url=url, timeout=30, headers={"Authorization": f"Bearer {token}"}) as program,
         ):
-            log_in(browser, environment["BENCH_PASSWORD"])
+            log_in(browser, password)
             yield Console(browser=browser, program=program)
 
 
@@ -122,18 +126,19 @@ def settings(ground: Ground, url: str) -> dict[str, str]:
         "CSRF_TRUSTED_ORIGINS": "",
         "BASE_URL": url,
         "EMAIL_URL": "memory:",
-        "BENCH_PASSWORD": secrets.token_urlsafe(24),
     }
 
 
-def manage(environment: Mapping[str, str], *arguments: str) -> str:
+def manage(environment: Mapping[str, str], *arguments: str, stdin: str = "") -> str:
     """Run one command of manage.py; its output.
 
     Raises:
         ServerError: it failed; the message is the last line that it said.
     """
     line = [sys.executable, "manage.py", *arguments]
-    done = subprocess.run(line, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        line, env=environment, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+    )
     if done.returncode != 0:
         raise ServerError(f"manage.py {arguments[0]} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     return done.stdout.strip()
