@@ -15,6 +15,7 @@ from django.test import AsyncClient, Client
 from console.views import events
 from console.watch import watcher
 from tests.console.conftest import MemoryWriter
+from tests.console.coroutines import run_to_end
 from tests.console.view_helpers import browser
 from tests.recall_writer import RecordWriter
 
@@ -58,7 +59,7 @@ def test_it_says_changed_at_once_and_when_something_changes(memory: RecordWriter
         await stream.aclose()  # type: ignore[attr-defined]
 
     browser_client = browser(ana)
-    asyncio.run(run())
+    run_to_end(run())
     assert watcher.listeners == 0
 
 
@@ -72,7 +73,7 @@ def test_it_pings_while_nothing_happens(memory: RecordWriter, ana: User, monkeyp
         await stream.aclose()  # type: ignore[attr-defined]
 
     client = browser(ana)
-    asyncio.run(run())
+    run_to_end(run())
 
 
 def test_it_ends_when_the_person_goes_out(memory: RecordWriter, ana: User) -> None:
@@ -84,7 +85,7 @@ def test_it_ends_when_the_person_goes_out(memory: RecordWriter, ana: User) -> No
 
     client = browser(ana)
 
-    assert asyncio.run(asyncio.wait_for(run(), 10)) == []
+    assert run_to_end(asyncio.wait_for(run(), 10)) == []
     assert watcher.listeners == 0
 
 
@@ -98,7 +99,7 @@ def test_it_ends_by_itself_so_that_lost_rights_are_noticed(
 
     client = browser(ana)
 
-    assert asyncio.run(asyncio.wait_for(run(), 10)) == [b"event: changed\ndata:\n\n"]
+    assert run_to_end(asyncio.wait_for(run(), 10)) == [b"event: changed\ndata:\n\n"]
 
 
 def test_it_hears_nothing_of_stores_that_are_not_the_persons(memory: MemoryWriter, ana: User) -> None:
@@ -113,7 +114,7 @@ def test_it_hears_nothing_of_stores_that_are_not_the_persons(memory: MemoryWrite
         except TimeoutError:
             return None
 
-    assert asyncio.run(run()) is None
+    assert run_to_end(run()) is None
 
 
 def status(client: Client, method: str = "GET") -> int:
@@ -126,7 +127,7 @@ def status(client: Client, method: str = "GET") -> int:
         await sync_to_async(connections.close_all)()
         return response.status_code
 
-    return asyncio.run(run())
+    return run_to_end(run())
 
 
 def test_strangers_and_people_without_a_role_get_none(memory: RecordWriter, cyd: User) -> None:

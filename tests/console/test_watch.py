@@ -21,6 +21,7 @@ from console.services.deliver import deliver
 from console.stores import get_store
 from console.watch import CHANGED, PING, Watcher
 from tests.console.conftest import MemoryWriter
+from tests.console.coroutines import run_to_end
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,7 +89,7 @@ def listen(watcher: Watcher, check: Callable[[Ear], Awaitable[None]], **how: Any
         finally:
             await ear.leave()
 
-    asyncio.run(run())
+    run_to_end(run())
 
 
 def test_a_new_action_is_heard_of(records: RecordWriter, watcher: Watcher) -> None:
@@ -245,7 +246,7 @@ def test_silence_is_broken_by_pings(memory: RecordWriter, watcher: Watcher) -> N
                 break
         return heard
 
-    assert asyncio.run(run())[0] == CHANGED
+    assert run_to_end(run())[0] == CHANGED
 
 
 def test_nobody_is_asked_while_nobody_listens(memory: RecordWriter, watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,4 +281,4 @@ def test_many_tabs_cost_one_watcher(memory: RecordWriter, watcher: Watcher) -> N
             assert await ear.hears() == CHANGED
             await ear.leave()
 
-    asyncio.run(run())
+    run_to_end(run())
