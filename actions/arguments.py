@@ -49,7 +49,9 @@ def parse_arguments(text: str) -> Arguments:
 def dump_json(value: Any) -> str:
     """JSON in Recall's habit (`", "` and `": "`), numbers with every digit they came with."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(key), ensure_ascii=False)}: {dump_json(item)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{json.dumps(str(key), ensure_ascii=False)}: {dump_json(item)}" for key, item in value.items()) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(dump_json(item) for item in value) + "]"
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

@@ -34,10 +34,17 @@ RISK_RANK = {CallKind.MONEY: 0, CallKind.IRREVERSIBLE: 1}
 LOWEST_RISK = 2
 
 _KIND_WORDS: tuple[tuple[CallKind, frozenset[str]], ...] = (
-    (CallKind.MONEY, frozenset("pay payment payments payout refund refunds charge transfer wire withdraw withdrawal purchase debit credit".split())),
+    (
+        CallKind.MONEY,
+        frozenset(
+            "pay payment payments payout refund refunds charge transfer wire withdraw withdrawal purchase debit credit".split()
+        ),
+    ),
     (
         CallKind.IRREVERSIBLE,
-        frozenset("deploy merge publish release delete remove drop terminate revoke cancel wipe destroy close push rollback".split()),
+        frozenset(
+            "deploy merge publish release delete remove drop terminate revoke cancel wipe destroy close push rollback".split()
+        ),
     ),
     (CallKind.EMAIL, frozenset("email mail".split())),
     (CallKind.TICKET, frozenset("ticket issue case incident task".split())),
@@ -46,7 +53,20 @@ _KIND_WORDS: tuple[tuple[CallKind, frozenset[str]], ...] = (
 _MAY_NAME_A_CURRENCY = re.compile(r"currency|\\u", re.IGNORECASE)  # a name can be written with escapes
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_RECIPIENT = ("to", "recipient", "recipients", "email", "payee", "destination", "beneficiary", "customer", "account", "channel", "phone", "user")
+_RECIPIENT = (
+    "to",
+    "recipient",
+    "recipients",
+    "email",
+    "payee",
+    "destination",
+    "beneficiary",
+    "customer",
+    "account",
+    "channel",
+    "phone",
+    "user",
+)
 _AMOUNT = ("amount", "total", "value", "sum", "price", "amount_cents", "amount_minor")
 _REFERENCE = ("reference", "invoice", "order", "order_id", "invoice_id", "payment_id", "charge", "id", "ref", "number")
 _TITLE = ("subject", "title", "summary", "name", "headline")
@@ -120,7 +140,9 @@ def _by_lower_name(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _case_problems(fields: Mapping[str, Any]) -> tuple[str, ...]:
     counts = Counter(name.lower() for name in fields)
     twice = sorted(name for name, count in counts.items() if count > 1)
-    return tuple(f"the argument {name[:60]!r} stands in several spellings; the tool may have used another one" for name in twice[:1])
+    return tuple(
+        f"the argument {name[:60]!r} stands in several spellings; the tool may have used another one" for name in twice[:1]
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -156,7 +178,9 @@ def _sentence(tool: str, kind: CallKind, named: Mapping[str, str], fields: Mappi
 def _plain_sentence(tool: str, named: Mapping[str, str], fields: Mapping[str, Any]) -> str:
     """The tool's name in words and its first few plain arguments; for tools we know nothing about."""
     words = " ".join(word.lower() for word in _WORD.findall(tool)) or tool.strip() or "a tool without a name"
-    shown = [f"{_short(name, 30)} {_short(value, 50)}" for name, value in fields.items() if isinstance(value, str | int | Decimal)]
+    shown = [
+        f"{_short(name, 30)} {_short(value, 50)}" for name, value in fields.items() if isinstance(value, str | int | Decimal)
+    ]
     return f"{words[:1].upper()}{words[1:]}" + (f": {', '.join(shown[:3])}" if shown else "")
 
 
@@ -177,7 +201,9 @@ def _money(name: str, amount: Any, number: Decimal | None, currency: str) -> str
     if number is None:
         return _short(amount) if amount not in (None, "") else ""
     exponent = number.as_tuple().exponent
-    shown = f"{number:f}" if (isinstance(exponent, int) and exponent <= -2) or "cents" in name or "minor" in name else f"{number:.2f}"
+    shown = (
+        f"{number:f}" if (isinstance(exponent, int) and exponent <= -2) or "cents" in name or "minor" in name else f"{number:.2f}"
+    )
     unit = " minor units" if "cents" in name or "minor" in name else ""
     return f"{shown} {currency}".strip() + unit
 
@@ -206,7 +232,9 @@ def _short(value: Any, limit: int = MAX_FACT_CHARS) -> str:
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     if isinstance(value, list):
-        return _cut(", ".join(_short(item, 60) for item in value[:5]) + (f" and {len(value) - 5} more" if len(value) > 5 else ""), limit)
+        return _cut(
+            ", ".join(_short(item, 60) for item in value[:5]) + (f" and {len(value) - 5} more" if len(value) > 5 else ""), limit
+        )
     if isinstance(value, dict):
         return _cut(", ".join(f"{_short(name, 30)} {_short(item, 30)}" for name, item in list(value.items())[:3]), limit)
     return _cut(" ".join(str(value).split()), limit)

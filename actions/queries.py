@@ -185,7 +185,9 @@ def read_result(store: ActionStore, action: Action) -> str:
     return redact_arguments(parse_arguments(whole)).text
 
 
-def read_agent(store: ActionStore, agent: str, *, turns: int = 50, actions: int = 50, before_turn: int | None = None) -> AgentView:
+def read_agent(
+    store: ActionStore, agent: str, *, turns: int = 50, actions: int = 50, before_turn: int | None = None
+) -> AgentView:
     """One agent: lease, working state, newest turns and actions, pointers. Not one snapshot: a live agent may write between the reads."""
     readings = store.list_agent_actions(agent, limit=actions)
     outputs = _outputs_of(store, readings)
@@ -281,7 +283,9 @@ def _mentions(action: Action, text: str) -> bool:
     """Search what a person may see: a secret must not be found by guessing at it. Overflowed arguments are searched as stored."""
     arguments = redact_arguments(parse_arguments(action.args))
     needle = text.casefold()
-    return needle in arguments.text.casefold() or needle in facts_of(action.tool, action.action_class, arguments).sentence.casefold()
+    return (
+        needle in arguments.text.casefold() or needle in facts_of(action.tool, action.action_class, arguments).sentence.casefold()
+    )
 
 
 def _sort_key(store: str, reading: Reading) -> SortKey:

@@ -30,6 +30,9 @@ from actions.times import YEAR_ONE, Instant, format_rfc3339, parse_rfc3339
 Metadata = dict[str, Any]
 _Member = TypeVar("_Member", bound=StrEnum)
 
+_STATUSES = {status.value: status for status in ActionStatus}
+_CLASSES = {each.value: each for each in ActionClass}
+
 PAGE_SIZE = 64
 HEAD = "ws:head"
 _RECORD_ID = re.compile(r"([^:]*):([a-z]+):(.*)", re.DOTALL)
@@ -93,7 +96,7 @@ def decode_action(record_id: str, metadata: object) -> Action:
         raise RecordUnreadable(record_id, f"its body says number {seq}")
     if meta.get("act") != str(seq):
         raise RecordUnreadable(record_id, f"metadata says act {meta.get('act')!r}, the body {seq}")
-    status = fields.member("status", ActionStatus)
+    status = fields.member("status", _STATUSES)
     fields.agree("status", meta.get("status"), status.value)
     if "class" in meta:
         fields.agree("class", meta["class"], body.get("class"))
@@ -102,7 +105,7 @@ def decode_action(record_id: str, metadata: object) -> Action:
         agent=agent,
         seq=seq,
         tool=fields.text("tool"),
-        action_class=fields.member("class", ActionClass),
+        action_class=fields.member("class", _CLASSES),
         key=fields.text("key"),
         args=fields.text("args"),
         args_ref=fields.text("args_ref"),
@@ -357,12 +360,12 @@ class _Fields:
         except (TypeError, ValueError) as exc:
             raise RecordUnreadable(self._id, f"{name}: {exc}") from exc
 
-    def member(self, name: str, kind: type[_Member]) -> _Member:
-        value = self._body.get(name)
+    def member(self, name: str, members: Mapping[str, _Member]) -> _Member:
         try:
-            return kind(str(value))
-        except ValueError as exc:
-            raise RecordUnreadable(self._id, f"{name} is {str(value)[:40]!r}, which is none that we know") from exc
+            return members[self._body[name]]
+        except (KeyError, TypeError) as exc:
+            said = str(self._body.get(name))[:40]
+            raise RecordUnreadable(self._id, f"{name} is {said!r}, which is none that we know") from exc
 
     def agree(self, name: str, metadata_value: object, other: object) -> Any:
         if metadata_value != other:

@@ -6,8 +6,7 @@ Ana is an operator, Ben a viewer, Cyd has no role, Dot may settle `open_ticket` 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,45 +17,14 @@ from django.test import Client
 from pytest_django import Settings
 
 from actions.errors import StoreUnavailable
-from actions.store.memory import LeaseRow, MemoryStore
-from actions.times import RELEASED, SECOND
+from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
 from console.services.tokens import create_user_token
-from tests.recall_writer import LeaseState, Metadata, RecallWriter, RecordWriter
+from tests.recall_writer import RecallWriter, RecordWriter
+from tests.store.memory_writer import MemoryWriter
 
 PASSWORD = "correct horse battery staple"
-
-
-class MemoryWriter(RecordWriter):
-    """Writes into a memory store as Recall would."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self.kept = store
-        self.store = store.name
-
-    def put(self, record_id: str, metadata: Mapping[str, Any]) -> None:
-        self.kept.put(record_id, metadata)
-
-    def lease(
-        self,
-        agent: str,
-        holder: str = "pod-a:1:aaaa",
-        epoch: int = 1,
-        state: LeaseState = "expired",
-        *,
-        ttl: timedelta = timedelta(seconds=60),
-    ) -> None:
-        ttl_ns = int(ttl.total_seconds() * SECOND)
-        now = self.kept.clock()
-        expires = {"live": now + ttl_ns, "expired": now - ttl_ns, "released": RELEASED}[state]
-        self.kept.leases[agent] = LeaseRow(holder, epoch, expires)
-
-    def metadata_of(self, record_id: str) -> Metadata | None:
-        return self.kept.records.get(record_id)
-
-    def record_ids(self) -> list[str]:
-        return sorted(self.kept.records)
 
 
 @pytest.fixture(params=["memory", "postgres"])

@@ -19,7 +19,16 @@ import pytest
 from local import processes
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = ("DATABASE_URL", "ACTION_STORES", "CELERY_BROKER_URL", "DEBUG", "DEMO", "SECRET_KEY", "SECRETS_KEY", "AUDIT_SIGNING_KEY")
+SETTINGS = (
+    "DATABASE_URL",
+    "ACTION_STORES",
+    "CELERY_BROKER_URL",
+    "DEBUG",
+    "DEMO",
+    "SECRET_KEY",
+    "SECRETS_KEY",
+    "AUDIT_SIGNING_KEY",
+)
 
 
 class Demo:

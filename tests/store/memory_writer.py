@@ -17,10 +17,10 @@ class MemoryWriter(RecordWriter):
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store.name
-        self._memory = store
+        self.kept = store
 
     def put(self, record_id: str, metadata: Mapping[str, Any]) -> None:
-        self._memory.put(record_id, metadata)
+        self.kept.put(record_id, metadata)
 
     def lease(
         self,
@@ -31,30 +31,30 @@ class MemoryWriter(RecordWriter):
         *,
         ttl: timedelta = timedelta(seconds=60),
     ) -> None:
-        now, length = self._memory.clock(), _nanoseconds(ttl)
+        now, length = self.kept.clock(), _nanoseconds(ttl)
         expires = {"live": now + length, "expired": now - length, "released": RELEASED}[state]
-        with self._memory.hold() as memory:
+        with self.kept.hold() as memory:
             memory.leases[agent] = LeaseRow(holder, epoch, expires)
 
     def acquire(self, agent: str, holder: str, ttl: timedelta = timedelta(seconds=60)) -> int | None:
-        return self._memory.acquire(agent, holder, _nanoseconds(ttl))
+        return self.kept.acquire(agent, holder, _nanoseconds(ttl))
 
     def write_fenced(self, agent: str, holder: str, epoch: int, record_id: str, metadata: Mapping[str, Any]) -> bool:
-        return self._memory.write_fenced(agent, holder, epoch, record_id, metadata)
+        return self.kept.write_fenced(agent, holder, epoch, record_id, metadata)
 
     def metadata_of(self, record_id: str) -> Metadata | None:
-        with self._memory.hold() as memory:
+        with self.kept.hold() as memory:
             return copy.deepcopy(memory.records.get(record_id))
 
     def record_ids(self) -> list[str]:
-        with self._memory.hold() as memory:
+        with self.kept.hold() as memory:
             return sorted(memory.records)
 
     def revision(self) -> int:
-        return self._memory.revision
+        return self.kept.revision
 
     def lease_of(self, agent: str) -> tuple[str, int, LeaseState] | None:
-        with self._memory.hold() as memory:
+        with self.kept.hold() as memory:
             row = memory.leases.get(agent)
             if row is None:
                 return None
