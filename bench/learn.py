@@ -36,8 +36,8 @@ def bench_learn(ground: Ground, plan: Plan, report: Report) -> None:
     more = make_row("learn", "Settle: the same again", again)
     one = make_row("learn", "Recall: resume of one agent, lease deferred", theirs)
     is_whole = len(sample) == agents
-    whole = sum(theirs) if is_whole else one.p50 * agents
-    how = "all agents measured" if is_whole else f"extrapolated from the p50 of {len(sample):,} agents"
+    whole = sum(theirs) / len(theirs) * agents
+    how = "all agents measured" if is_whole else f"extrapolated from {len(sample):,} agents"
     ratio = whole / mine.p50
     all_of_them = make_row("learn", f"Recall: resumes of {agents:,} agents", [whole], note=f"{how}; {ratio:,.0f} times ours")
     report.rows += [mine, more, one, all_of_them]

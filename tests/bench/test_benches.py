@@ -12,7 +12,7 @@ from bench import __main__ as command
 from bench.plan import Plan
 from bench.shape import Shape
 
-SMALL = Shape(agents=40, actions=600, open_actions=40, turns=300)
+SMALL = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 
 
 @pytest.mark.interop
