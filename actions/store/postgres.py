@@ -66,7 +66,17 @@ from actions.store.codec import (
     turn_id,
 )
 from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, ProcessConnections, parse_address, store_error
-from actions.store.postgres_rows import can_be_stored, decoded, decoded_action, entry_columns, lease_of_row, read_instant
+from actions.store.postgres_rows import (
+    action_by_values,
+    can_be_stored,
+    decoded,
+    decoded_action,
+    entry_columns,
+    lease_in_microseconds,
+    lease_of_row,
+    read_instant,
+    reading_of_row,
+)
 from actions.store.postgres_statements import compose
 from actions.times import Instant
 
@@ -103,7 +113,7 @@ class PostgresStore:
         self._known: Tables | None = None
         self._texts: dict[tuple[str, ...], str] = {}
         # A queue is read again and again, and few of its rows have changed: each text is decoded once.
-        self._decode_short = lru_cache(maxsize=MAX_DECODED)(decoded_action)
+        self._decode_short = lru_cache(maxsize=MAX_DECODED)(action_by_values)
 
     @property
     def chain(self) -> str:
@@ -158,7 +168,7 @@ class PostgresStore:
                 return ActionsRead(readings=(), is_truncated=False)
             params = self._where() | {"limit": limit + 1, "agent": agent}
             rows = connection.execute(self._actions_statement(tables, statuses, of_agent=agent is not None), params).fetchall()
-            return ActionsRead(readings=tuple(map(self._reading, rows[:limit])), is_truncated=len(rows) > limit)
+            return ActionsRead(readings=tuple(map(self._listed, rows[:limit])), is_truncated=len(rows) > limit)
 
         return self._read(read) if agent is None or can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
 
@@ -179,13 +189,17 @@ class PostgresStore:
         rows = self._read(read) if can_be_stored(agent) else []
         if not rows:
             raise ActionNotFound(ActionRef(self.name, agent, seq))
-        return self._reading(rows[0])
+        return reading_of_row(rows[0])
 
-    def _reading(self, row: Row) -> Reading:
-        record_id, text, *columns = row
-        lease = lease_of_row(columns)
-        decode = self._decode_short if len(text) <= MAX_DECODED_CHARS else decoded_action
-        return Reading(action=decode(record_id, text), lease=lease, read_at=lease.read_at if lease else read_instant(columns[-1]))
+    def _listed(self, row: Row) -> Reading:
+        """One row of `read_actions`: metadata as text only where they are not as Recall writes them."""
+        record_id, text, body, *values = row[:8]
+        if text is None:
+            decode = self._decode_short if len(body) <= MAX_DECODED_CHARS else action_by_values
+            action = decode(record_id, body, *values)
+        else:
+            action = decoded_action(record_id, text)
+        return Reading(action=action, lease=lease_in_microseconds(row[8:]), read_at=row[-1] * 1000)
 
     # --- one agent ---
 
@@ -205,7 +219,7 @@ class PostgresStore:
     def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
         params = self._where() | {"agent": agent, "limit": limit, "before": before}
         rows = self._read_records("list_agent_actions", params) if can_be_stored(agent) else []
-        return tuple(map(self._reading, rows))
+        return tuple(map(reading_of_row, rows))
 
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
         rows = self._read_records("read_records", {"ids": [head_id(agent)]}) if can_be_stored(agent) else []

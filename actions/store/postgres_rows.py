@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from actions.errors import RecordUnreadable
-from actions.records import Action, Entry, Lease, Unreadable
+from actions.records import Action, Entry, Lease, Reading, Unreadable
 from actions.store.codec import decode_action, load_metadata, unreadable
 from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
 
@@ -31,14 +31,51 @@ def lease_of_row(row: Any) -> Lease | None:
     return Lease(agent=agent, holder=holder, epoch=epoch, expires_at=read_instant(expires_at), read_at=read_instant(now))
 
 
+def lease_in_microseconds(row: Any) -> Lease | None:
+    """The same with expiry and now in whole microseconds."""
+    agent, holder, epoch, expires_at, now = row
+    if agent is None:
+        return None
+    return Lease(agent=agent, holder=holder, epoch=epoch, expires_at=expires_at * 1000, read_at=now * 1000)
+
+
+def reading_of_row(row: Any) -> Reading:
+    """An action's id and metadata, and the five columns of its lease."""
+    record_id, text, *columns = row
+    lease = lease_of_row(columns)
+    return Reading(
+        action=decoded_action(record_id, text), lease=lease, read_at=lease.read_at if lease else read_instant(columns[-1])
+    )
+
+
 def decoded_action(record_id: str, text: str) -> Action | Unreadable:
     return decoded(decode_action, record_id, text)
 
 
+def action_by_values(
+    record_id: str, body: str, act: str, action_class: str, status: str, agent: str, epoch: str
+) -> Action | Unreadable:
+    """An action from the values of its metadata, where each has the type that Recall gives it."""
+    metadata = {
+        "record": "action",
+        "recall_agent": agent,
+        "act": act,
+        "class": action_class,
+        "status": status,
+        "epoch": int(epoch) if epoch.isdecimal() else float(epoch),
+        "body": body,
+    }
+    return _told(decode_action, record_id, metadata)
+
+
 def decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
     """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
+    return _told(decode, record_id, load_metadata(text))
+
+
+def _told(decode: Callable[[str, object], T], record_id: str, metadata: object) -> T | Unreadable:
     try:
-        return decode(record_id, load_metadata(text))
+        return decode(record_id, metadata)
     except RecordUnreadable as exc:
         return unreadable(exc.record_id, exc.problem)
 

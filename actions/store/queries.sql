@@ -38,9 +38,20 @@ FROM clock
 
 -- name: read_actions
 -- The condition stands twice on purpose: containment fits Recall's own GIN index, the second form our partial index (which is used only
--- where the query repeats its condition literally). The planner takes whichever is cheaper.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
-SELECT found.id, found.metadata::text, l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
+-- where the query repeats its condition literally). The planner takes whichever is cheaper. Metadata as Recall writes them come value by
+-- value, any others whole: turning thousands into text and reading them again would be half the work. Times are whole microseconds.
+WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at)
+SELECT found.id,
+    CASE WHEN found.metadata - '{{record,recall_agent,body,act,class,status,page,seq,epoch}}'::text[] = '{{}}'
+        AND jsonb_typeof(found.metadata->'recall_agent') = 'string' AND jsonb_typeof(found.metadata->'body') = 'string'
+        AND jsonb_typeof(found.metadata->'act') = 'string' AND jsonb_typeof(found.metadata->'class') = 'string'
+        AND length(found.metadata->>'page') < 19 AND length(found.metadata->>'seq') < 19 AND length(found.metadata->>'epoch') < 19
+        AND jsonb_typeof(found.metadata->'epoch') = 'number'
+        THEN NULL ELSE found.metadata::text END,
+    found.metadata->>'body', found.metadata->>'act', found.metadata->>'class', found.metadata->>'status',
+    found.metadata->>'recall_agent', found.metadata->>'epoch',
+    l.name, l.holder, l.epoch,
+    (extract(epoch FROM least(greatest(l.expires_at, '0001-01-01Z'), '9999-12-31 23:59:59Z')) * 1000000)::bigint, clock.at
 FROM clock
 CROSS JOIN (
     SELECT id, metadata FROM {records}
