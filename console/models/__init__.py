@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from console.models.change import Change
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
+from console.models.decision_id import DecisionId
 from console.models.grant import Grant, Role
 from console.models.note import Note
 from console.models.token import Token
@@ -12,6 +13,7 @@ __all__ = [
     "PENDING_STATES",
     "Change",
     "Decision",
+    "DecisionId",
     "DecisionOutcome",
     "DecisionState",
     "Grant",

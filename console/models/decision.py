@@ -70,6 +70,8 @@ class Decision(models.Model):
     entry_number = models.BigIntegerField(null=True)  # of the store's chain, once written by us
     turn_seq = models.BigIntegerField(null=True)  # the turn that its agent reads
     written_by = models.CharField(max_length=8, choices=WrittenBy, blank=True)
+    # False only while its store has surely never been asked to write it, or answered that it did not: then it can be withdrawn unseen.
+    may_be_written = models.BooleanField(default=True, db_default=True)
     is_announced = models.BooleanField(default=False)  # the entry `waiting` stands in the store's chain
 
     class Meta:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import Error as ConsoleDatabaseError
+from django.db import IntegrityError, transaction
 from django.http import Http404
 from django.utils import timezone
 
@@ -30,16 +32,20 @@ from actions.rules import MAX_REASON_CHARS, SETTLED_STATUSES, check_end_for, che
 from actions.settle import check_decision_id, make_end, preview_turn
 from actions.turns import SettlementTurn
 from console.access import Right, is_possible, item_or_404, may_somewhere, require
-from console.models import PENDING_STATES, Decision, DecisionState, Note, WrittenBy
+from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note, WrittenBy
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.changes import bump
 from console.services.decisions import current_decisions
-from console.services.deliver import Attempt, announce, attempt, find_ending, lock, mark_written, turn_of
+from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, lock, mark_written, turn_of
 from console.stores import UnknownStore, get_store
+from console.trouble import log_unexpected, name_of
 
 __all__ = ["STATUS", "Answer", "AnswerKind", "DecisionRequest", "decide", "preview", "withdraw"]
 
+log = logging.getLogger(__name__)
+
 LATER = "later"
+DATABASE_TROUBLE = "the console's own database did not answer in time or cannot be written"
 _UNKNOWN_OUTCOME = "whether it was written is not known; ask again with the same decision id, it is never written twice"
 
 
@@ -69,15 +75,27 @@ def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
         item = item_or_404(by, ref, Right.SETTLE)
     except StoreError as exc:
         return _without_store(ref, request, by, exc)
+    except (Http404, PermissionDenied, ConsoleDatabaseError):
+        raise
+    except Exception as exc:
+        log_unexpected(log, f"reading {ref}", exc)
+        return _without_store(ref, request, by, StoreUnavailable(ref.store, f"its answer broke something here: {name_of(exc)}"))
     try:
         return _decide(ref, request, item, by)
     except InvalidDecision as exc:
         return Answer(kind=AnswerKind.INVALID, detail=str(exc), item=item)
     except StoreError as exc:
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{exc}; nothing was written", item=item)
-    except OperationalError:
-        # The console's own database is gone, or somebody has been at this decision for longer than anybody waits.
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"it could not be finished; {_UNKNOWN_OUTCOME}", item=item)
+    except ConsoleDatabaseError as exc:
+        # The console's own database is gone or read-only, or somebody has been at this decision for longer than anybody waits.
+        log.error("deciding about %s: the console's database: %s", ref, type(exc).__name__)
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{DATABASE_TROUBLE}; {_UNKNOWN_OUTCOME}", item=item)
+    except (Http404, PermissionDenied):
+        raise
+    except Exception as exc:
+        log_unexpected(log, f"deciding about {ref}", exc)
+        detail = f"something unexpected went wrong here ({name_of(exc)}); {_UNKNOWN_OUTCOME}"
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, item=item)
 
 
 def preview(item: ActionItem, request: DecisionRequest, *, by: User) -> SettlementTurn:
@@ -125,10 +143,10 @@ def withdraw(ref: ActionRef, *, by: User, decision_id: str = "") -> Answer:
         with transaction.atomic(durable=True):
             answer = _withdraw_locked(row, by)
             bump(row.store)
-    except OperationalError:
-        return Answer(
-            kind=AnswerKind.UNAVAILABLE, detail="somebody is at this decision, and it takes long; look again", decision=row
-        )
+    except ConsoleDatabaseError as exc:
+        log.error("withdrawing decision %s: the console's database: %s", row.decision_id, type(exc).__name__)
+        detail = f"{DATABASE_TROUBLE}, or somebody is at this decision; whether it is withdrawn is not known, look again"
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=row)
     if answer.kind is AnswerKind.WITHDRAWN:
         announce(row, "withdrawn", actor=actor_of(by))
     return answer
@@ -192,7 +210,7 @@ def _decide(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: User
     if known is not None:
         return _repeat(known, request, end, item)
     if Note.objects.filter(decision_id=request.decision_id).exists():
-        return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a note", item=item)
+        return _used_for_a_note(item)
     if item.action is None:
         raise InvalidDecision("the record is unreadable, so it cannot be settled here")
     if not item.action.is_open:
@@ -212,6 +230,8 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
         known = Decision.objects.filter(decision_id=request.decision_id).first()
         if known is not None:
             return _repeat(known, request, end, item)
+        if Note.objects.filter(decision_id=request.decision_id).exists():
+            return _used_for_a_note(item)
         other = _pending_for(item.ref)
         if other is not None and other.next_try_at is not None and other.next_try_at <= timezone.now():
             # On its way this very moment, or left by a crash: either way its attempt decides who was first.
@@ -229,6 +249,7 @@ def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User) 
     """Commit the decision as waiting and due. None where its id is taken, or another one is pending."""
     try:
         with transaction.atomic(durable=True):
+            DecisionId.objects.create(id=request.decision_id)
             row = Decision.objects.create(
                 decision_id=request.decision_id,
                 store=item.store,
@@ -306,38 +327,48 @@ def _without_store(ref: ActionRef, request: DecisionRequest, by: User, problem: 
 
 def _keep_note(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: User) -> Answer:
     text = request.reason.strip()
-    if Decision.objects.filter(decision_id=request.decision_id).exists():
-        return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a decision", item=item)
-    if request.look_again_at is not None and request.look_again_at < timezone.now():
-        known = Note.objects.filter(decision_id=request.decision_id).exists()  # sent again, long after it was kept
-        if not known:
+    note = Note.objects.filter(decision_id=request.decision_id).first()
+    is_new = False
+    if note is None:
+        if request.look_again_at is not None and request.look_again_at < timezone.now():
             raise InvalidDecision("the time to look again is in the past")
-    with transaction.atomic(durable=True):
-        note, is_new = Note.objects.get_or_create(
-            decision_id=request.decision_id,
-            defaults={
-                "store": ref.store,
-                "agent": ref.agent,
-                "seq": ref.seq,
-                "tool": _tool_of(item),
-                "text": text,
-                "look_again_at": request.look_again_at,
-                "by": by,
-                "username": by.get_username(),
-            },
-        )
-        if is_new:
-            bump(ref.store)
+        note, is_new = _write_note(ref, request, text, item, by)
+    if note is None:
+        return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a decision", item=item)
     if (note.ref, note.text, note.look_again_at, note.by_id) != (ref, text, request.look_again_at, by.pk):
         return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for another note", item=item)
     kind = AnswerKind.NOTED if is_new else AnswerKind.REPEATED
     return Answer(kind=kind, detail="the note is kept; nothing was written to the agent", note=note, item=item)
 
 
+def _write_note(ref: ActionRef, request: DecisionRequest, text: str, item: ActionItem, by: User) -> tuple[Note | None, bool]:
+    """The note under this id, and whether it was made now. None where the id is a decision's, also of one made this very moment."""
+    try:
+        with transaction.atomic(durable=True):
+            DecisionId.objects.create(id=request.decision_id)
+            note = Note.objects.create(
+                decision_id=request.decision_id,
+                store=ref.store,
+                agent=ref.agent,
+                seq=ref.seq,
+                tool=_tool_of(item),
+                text=text,
+                look_again_at=request.look_again_at,
+                by=by,
+                username=by.get_username(),
+            )
+            bump(ref.store)
+    except IntegrityError:
+        return Note.objects.filter(decision_id=request.decision_id).first(), False
+    return note, True
+
+
+def _used_for_a_note(item: ActionItem) -> Answer:
+    return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a note", item=item)
+
+
 def _tool_of(item: ActionItem) -> str:
-    """The tool as a database column keeps it: an agent may have named one with a NUL or half a surrogate pair."""
-    tool = item.action.tool if item.action else ""
-    return tool.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return as_column(item.action.tool if item.action else "")
 
 
 # --- withdrawing -----------------------------------------------------------------------------------------------------
@@ -358,9 +389,10 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
     try:
         # A process may have died between the store's commit and this row: then it is too late.
         entry = get_store(row.store).find_settled_entry(row.decision_id)
-    except (StoreError, UnknownStore) as exc:
-        detail = f"{exc}; whether it was delivered meanwhile is not known; try again"
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=now)
+    except Exception as exc:
+        if now.may_be_written:
+            return Answer(kind=AnswerKind.UNAVAILABLE, detail=_why_it_cannot_be_withdrawn(row, exc), decision=now)
+        entry = None  # its store was never asked to write it, and while we hold the row nobody asks
     if entry is not None:
         mark_written(now, entry, turn_of(entry), WrittenBy.US)
         return Answer(kind=AnswerKind.CLOSED, detail="too late: it is written", decision=now, entry=entry)
@@ -372,6 +404,17 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
         raise RuntimeError(f"decision {row.decision_id} changed while it was locked")
     now.refresh_from_db()
     return Answer(kind=AnswerKind.WITHDRAWN, detail="withdrawn; it will not be written", decision=now)
+
+
+def _why_it_cannot_be_withdrawn(row: Decision, problem: Exception) -> str:
+    """What is known of a decision whose store was asked to write it and cannot be asked whether it did."""
+    known = "it was being written when its store was last asked, and whether it is, only that store knows"
+    if isinstance(problem, UnknownStore):
+        return f"store {row.store} is no longer in ACTION_STORES; {known}. Put the store back and withdraw it then"
+    if isinstance(problem, StoreError):
+        return f"{problem}; {known}. Try again when the store answers"
+    log_unexpected(log, f"looking for decision {row.decision_id} in store {row.store}", problem)
+    return f"store {row.store}: its answer broke something here ({name_of(problem)}); {known}"
 
 
 def _nothing_to_withdraw(ref: ActionRef, item: ActionItem | None) -> Answer:
@@ -451,11 +494,17 @@ def _ending_of(ref: ActionRef) -> Entry | None:
         return find_ending(get_store(ref.store), ref)
     except (StoreError, UnknownStore):
         return None
+    except Exception as exc:
+        log_unexpected(log, f"looking for who ended {ref}", exc)
+        return None
 
 
 def _look_again(item: ActionItem) -> ActionItem | None:
     """The action as it is now; None where its store does not answer: what happened is known all the same."""
     try:
         return get_action(get_store(item.store), item.ref)
-    except ActionsError:
+    except (ActionsError, UnknownStore):
+        return None
+    except Exception as exc:
+        log_unexpected(log, f"reading {item.ref} again", exc)
         return None

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.db import Error as ConsoleDatabaseError
 from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
@@ -33,6 +34,7 @@ from actions.times import SECOND, format_rfc3339
 from console.models import Decision, DecisionState, WrittenBy
 from console.services.changes import bump
 from console.stores import UnknownStore, get_store
+from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ CLAIM = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(seconds=3)
 """How long a live lease is left alone: it may be released long before it expires."""
 LONGEST_BACK_OFF = timedelta(seconds=60)
+LONGEST_AFTER_TROUBLE = timedelta(minutes=15)
+"""The same after errors that nobody foresaw: they seldom go away by themselves."""
+_MAX_NUMBER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +67,51 @@ def attempt(
     Later, a store that is down or read-only is tried again, and an end that the agent wrote itself is compared. `wait`: for whoever is at
     it, up to LOCK_TIMEOUT. `item`: the action as just read.
 
-    None: it does not exist, or somebody else is at it. Raises OperationalError where the wait was in vain or the console's database went
+    An error that nobody foresaw leaves it waiting, with the kind of error in `why`: it may be written, so nothing else may be said.
+
+    None: it does not exist, or somebody else is at it. Raises DatabaseError where the wait was in vain or the console's database went
     away: then nothing is known; it stays waiting, and the next attempt finds out.
     """
+    done = _attempt_once(pk, first=first, wait=wait, seen=seen, item=item)
+    if isinstance(done, _MustBeMarked):
+        # That its store is being asked is committed now: whatever happens from here on, the row says that it may be written.
+        done = _attempt_once(pk, first=first, wait=wait, seen=seen, item=None)
+    return None if isinstance(done, _MustBeMarked) else done
+
+
+class _MustBeMarked:
+    """The row has been marked as "may be written" and the store has not been asked yet."""
+
+
+def _attempt_once(pk: int, *, first: bool, wait: bool, seen: str, item: ActionItem | None) -> Attempt | _MustBeMarked | None:
     with transaction.atomic(durable=True):
         row = lock(pk, wait=wait)
         if row is None or row.state != DecisionState.WAITING:
             return Attempt(decision=row) if row else None
         why = row.why
-        problem = _try(row, first=first, seen=seen, item=item)
+        problem = _try_whatever_happens(row, first=first, seen=seen, item=item)
+        if isinstance(problem, _MustBeMarked):
+            return problem
         row.refresh_from_db()
         # Still waiting for the same reason is no news: else every browser would fetch every few seconds while any agent lives.
         if first or not row.is_pending or (isinstance(problem, StoreError) and row.why != why):
             bump(row.store)
     return Attempt(decision=row, problem=problem)
+
+
+def _try_whatever_happens(
+    row: Decision, *, first: bool, seen: str, item: ActionItem | None
+) -> ActionsError | _MustBeMarked | None:
+    """One attempt whose outcome always reaches the row, also where it breaks: else it would be tried for ever and nobody would know."""
+    try:
+        with transaction.atomic():
+            return _try(row, first=first, seen=seen, item=item)
+    except Exception as exc:
+        if isinstance(exc, ConsoleDatabaseError) and not connection.is_usable():
+            raise
+        log_unexpected(log, f"delivering decision {row.decision_id} (attempt {row.attempts + 1})", exc)
+        problem = StoreUnavailable(row.store, f"something unexpected went wrong here: {name_of(exc)}", may_be_written=True)
+        return _postpone(row, problem, longest=LONGEST_AFTER_TROUBLE)
 
 
 def deliver(pk: int) -> Decision | None:
@@ -130,6 +166,9 @@ def announce(row: Decision, kind: str, *, actor: str = "", why: str = "") -> boo
         # Nothing hangs on this entry: the decision itself goes on.
         log.warning("entry %s of decision %s is not in the history of store %s: %s", kind, row.decision_id, row.store, exc)
         return False
+    except Exception as exc:
+        log_unexpected(log, f"entering {kind} of decision {row.decision_id} into the history of store {row.store}", exc)
+        return False
     return True
 
 
@@ -139,19 +178,24 @@ def turn_of(entry: Entry) -> int | None:
     return turn if isinstance(turn, int) else None
 
 
+def as_column(text: str) -> str:
+    """A text as a database column keeps it: an agent may have written a NUL or half a surrogate pair."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
 def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: WrittenBy, why: str = "") -> None:
     _change(
         row,
         state=DecisionState.WRITTEN,
         why=why,
-        entry_number=entry.number if entry else None,
-        turn_seq=turn_seq,
+        entry_number=_as_number(entry.number if entry else None),
+        turn_seq=_as_number(turn_seq),
         written_by=by,
         next_try_at=None,
     )
 
 
-def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> ActionsError | None:
+def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> ActionsError | _MustBeMarked | None:
     """One attempt at a locked, waiting row. Leaves it as the attempt left the world; answers what the store objected."""
     try:
         store = get_store(row.store)
@@ -160,6 +204,9 @@ def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> A
             return _compare_end(row, store, now.action, first=first)
         if now.lease is not None and now.lease.is_live:
             raise LeaseLive(now.lease)
+        if not row.may_be_written:
+            Decision.objects.filter(pk=row.pk).update(may_be_written=True)
+            return _MustBeMarked()
         mark_written(row, *_settle(row, store, seen), WrittenBy.US)
     except UnknownStore as exc:
         return _postpone(row, StoreUnusable(row.store, f"{exc}; put it back into ACTION_STORES"))
@@ -216,13 +263,14 @@ def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
     pause = timedelta(seconds=max(1, (lease.expires_at - lease.read_at) // SECOND))
     why = f"its agent is alive: {lease.holder[:80]} holds the lease until {format_rfc3339(lease.expires_at)}"
     is_announced = row.is_announced or announce(row, "waiting", why=why)
-    _change(row, why=why, is_announced=is_announced, next_try_at=timezone.now() + min(pause, LONGEST_PAUSE))
+    # Somebody else holds the lease that a write of ours would have needed, and the action was open: no write of ours is on its way.
+    _change(row, why=why, is_announced=is_announced, may_be_written=False, next_try_at=timezone.now() + min(pause, LONGEST_PAUSE))
     return problem
 
 
-def _postpone(row: Decision, problem: StoreError) -> StoreError:
-    pause = timedelta(seconds=2 ** min(row.attempts + 1, 6))
-    _change(row, why=str(problem), next_try_at=timezone.now() + min(pause, LONGEST_BACK_OFF))
+def _postpone(row: Decision, problem: StoreError, *, longest: timedelta = LONGEST_BACK_OFF) -> StoreError:
+    pause = timedelta(seconds=2 ** min(row.attempts + 1, 12))
+    _change(row, why=str(problem), next_try_at=timezone.now() + min(pause, longest))
     return problem
 
 
@@ -235,6 +283,13 @@ def _refuse(row: Decision, problem: ActionsError, why: str) -> ActionsError:
 
 def _change(row: Decision, **values: object) -> None:
     """Change a row only where it is still waiting; the lock makes anything else impossible, and a bug should say so."""
+    if isinstance(why := values.get("why"), str):
+        values["why"] = as_column(why)
     waiting = Decision.objects.filter(pk=row.pk, state=DecisionState.WAITING)
     if waiting.update(attempts=F("attempts") + 1, updated_at=timezone.now(), **values) != 1:
         raise RuntimeError(f"decision {row.decision_id} changed while it was locked")
+
+
+def _as_number(number: int | None) -> int | None:
+    """A number for a screen, unless no column holds it: that it is written matters, not where."""
+    return number if number is not None and 0 <= number <= _MAX_NUMBER else None

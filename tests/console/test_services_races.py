@@ -16,7 +16,7 @@ from django.db import IntegrityError, connection, transaction
 
 from actions.queries import get_action
 from actions.records import ActionRef
-from console.models import Decision
+from console.models import Decision, DecisionId, Note
 from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, withdraw
 from console.services.deliver import claim_due, deliver
 from console.stores import get_store
@@ -213,3 +213,35 @@ def test_whoever_is_at_a_decision_is_waited_for_but_not_for_ever(
         done.set()
         thread.join()
     assert withdraw(ref, by=ana).kind is AnswerKind.WITHDRAWN
+
+
+def test_one_id_as_a_note_and_as_a_decision_at_once_is_one_of_them(memory: RecordWriter, ana: User) -> None:
+    for number in range(ROUNDS):
+        ref = memory.action(f"agent-{number}", 1)
+        decided = a_request()
+        noted = a_request("later", "asked the bank", decision_id=decided.decision_id)
+        answers = together(partial(decide, ref, decided, by=ana), partial(decide, ref, noted, by=ana))
+        assert AnswerKind.ID_REUSED in kinds(answers)
+        assert kinds(answers) & {AnswerKind.WRITTEN, AnswerKind.NOTED}
+        rows = Decision.objects.filter(decision_id=decided.decision_id).count()
+        assert rows + Note.objects.filter(decision_id=decided.decision_id).count() == 1
+
+
+def test_a_note_waits_for_the_decision_that_uses_its_id(memory: RecordWriter, ana: User) -> None:
+    ref = memory.action("billing-7", 1)
+    request = a_request("later", "asked the bank")
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            DecisionId.objects.create(id=request.decision_id)
+            coming = pool.submit(_and_close, partial(decide, ref, request, by=ana))
+            with pytest.raises(TimeoutError):
+                coming.result(0.5)
+        assert coming.result(20).kind is AnswerKind.ID_REUSED
+    assert not Note.objects.exists()
+
+
+def _and_close(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    finally:
+        connection.close()
