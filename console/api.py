@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import OperationalError
+from django.db import Error as ConsoleDatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import Body, NinjaAPI, Path, Query, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -31,6 +31,7 @@ from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
 from console.services.tokens import Caller, find_caller
 from console.stores import get_store
+from console.trouble import log_unexpected
 
 log = logging.getLogger(__name__)
 
@@ -346,8 +347,15 @@ _METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "D
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
+def refuse_unknown_method(request: HttpRequest) -> HttpResponse | None:
+    """JSON for TRACE and for methods nobody has heard of, which no address here takes; None for the others, which each address answers."""
+    return None if request.method in _ALL_METHODS else _refuse(request, ["GET", "POST", "DELETE"])
+
+
 def _refuse(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
-    response = _error(405, "method_not_allowed", f"{request.method} is not for this address; it takes {', '.join(allowed)}")
+    response = _error(
+        405, "method_not_allowed", f"{str(request.method)[:20]} is not for this address; it takes {', '.join(allowed)}"
+    )
     response["Allow"] = ", ".join(allowed)
     return response
 
@@ -528,10 +536,12 @@ def _store_problem(request: HttpRequest, exc: StoreError) -> HttpResponse:
     return response
 
 
-@_on(OperationalError)
-def _database_problem(request: HttpRequest, exc: OperationalError) -> HttpResponse:
-    log.error("the console's database: %s", type(exc).__name__)
-    response = _error(503, "unavailable", "the console's database does not answer; the same decision id may be sent again")
+@_on(ConsoleDatabaseError)
+def _database_problem(request: HttpRequest, exc: ConsoleDatabaseError) -> HttpResponse:
+    log.error("the console's database at %s %s: %s", request.method, request.path, type(exc).__name__)
+    response = _error(
+        503, "unavailable", "the console's database does not answer or cannot be written; the same decision id may be sent again"
+    )
     response["Retry-After"] = "5"
     return response
 
@@ -554,7 +564,7 @@ def _http_error(request: HttpRequest, exc: HttpError) -> HttpResponse:
 
 @_on(Exception)
 def _broken(request: HttpRequest, exc: Exception) -> HttpResponse:
-    log.exception("the API broke at %s %s", request.method, request.path, exc_info=exc)
+    log_unexpected(log, f"answering {request.method} {request.path}", exc)
     return _error(
         500, "broken", "something broke here; what was sent may or may not have been written. The same decision id is harmless"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
@@ -21,21 +21,25 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 once the console's database answers and every migration is applied, else 503. Stores do not count: one that is down is shown."""
+    """200 once the console's database can be written and every migration is applied, else 503. Stores do not count: one that is down is shown."""
     try:
-        is_ready = _is_ready()
-    except DatabaseError:
+        is_ready = _can_write() and _is_migrated()
+    except Error:
         is_ready = False
     return JsonResponse({"status": "ready" if is_ready else "not ready"}, status=200 if is_ready else 503)
 
 
-def _is_ready() -> bool:
+def _can_write() -> bool:
+    """Not on a standby, nor where somebody set the database read-only: there every decision would fail."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
+        return cursor.fetchone() == (False,)
+
+
+def _is_migrated() -> bool:
     """Migrations are never unapplied under a running process, so they are looked at until they are complete, then never again."""
     global _migrated
-    if _migrated:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-        return True
-    executor = MigrationExecutor(connection)
-    _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if not _migrated:
+        executor = MigrationExecutor(connection)
+        _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
     return _migrated

@@ -8,10 +8,15 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.exceptions import SessionInterrupted
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.db import Error as ConsoleDatabaseError
+from django.db import InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 
 from actions.errors import InvalidQuery, StoreError
+from console.api import refuse_unknown_method
 from console.views import errors
 
 SEEN_AT = "seen_at"
@@ -19,6 +24,19 @@ BACKGROUND = "X-Background"
 """Header of requests that the page makes by itself; they do not keep a session alive."""
 _WRITE_EVERY_S = 60
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+
+
+class Sessions(SessionMiddleware):
+    """Django's, but for a database that can only be read: a page that was drawn is not thrown away because nobody could note that it was."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        try:
+            return super().process_response(request, response)
+        except (SessionInterrupted, ConsoleDatabaseError) as exc:
+            # A session that was deleted meanwhile is Django's matter; its own errors have no cause in the driver.
+            if request.method not in _SAFE or not _is_unwritable(exc):
+                raise
+            return response
 
 
 class IdleTimeout(MiddlewareMixin):
@@ -47,15 +65,36 @@ class SameOrigin(MiddlewareMixin):
         return errors.csrf_failure(request, reason="another site started this request")
 
 
+class KnownMethods(MiddlewareMixin):
+    """The API answers in JSON whatever the method; what ninja itself would say is plain text."""
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., HttpResponse], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> HttpResponse | None:
+        match = request.resolver_match
+        return refuse_unknown_method(request) if match is not None and "api" in match.namespaces else None
+
+
 class DrawnProblems(MiddlewareMixin):
-    """A store that does not answer and a filter that cannot be understood become pages of their own, or panels inside one."""
+    """A store or our own database that does not answer and a filter that cannot be understood become pages of their own, or panels inside one."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if isinstance(exception, StoreError):
             return errors.store_problem(request, exception)
         if isinstance(exception, InvalidQuery):
             return errors.bad_query(request, exception)
+        if isinstance(exception, ConsoleDatabaseError):
+            return errors.database_problem(request, exception)
         return None
+
+
+def _is_unwritable(exc: BaseException | None) -> bool:
+    """Whether an error, or one it was raised about, is the driver's: no connection, or a database that takes no writes."""
+    while exc is not None:
+        if isinstance(exc, OperationalError | InternalError) and exc.__cause__ is not None:
+            return True
+        exc = exc.__context__
+    return False
 
 
 def now_s() -> int:

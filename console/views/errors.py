@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+
+from django.db import Error as ConsoleDatabaseError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 
 from actions.errors import InvalidQuery, StoreError
+from console.context import HTMX_CONFIG
 from console.htmx import render_part, to_login, wants_partial
+
+log = logging.getLogger(__name__)
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -26,12 +34,24 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return _problem(
-        request,
-        500,
-        "Something broke here",
-        "It is not known whether what you sent was written. Reload to see; sending the same decision again is harmless.",
-    )
+    """Whatever nobody foresaw, also in a middleware. Drawn without asking who looks, which may be just what broke."""
+    if isinstance(sys.exc_info()[1], ConsoleDatabaseError):
+        return database_problem(request, sys.exc_info()[1])
+    detail = "It is not known whether what you sent was written. Reload to see; sending the same decision again is harmless."
+    return _drawn_alone(request, 500, "Something broke here", detail)
+
+
+def database_problem(request: HttpRequest, exception: BaseException | None) -> HttpResponse:
+    """The console's own database does not answer or is read-only. The page asks it for nothing, not even for who looks at it."""
+    log.error("the console's database at %s %s: %s", request.method, request.path, type(exception).__name__)
+    detail = "It does not answer, or it can only be read just now (a failover, maintenance). "
+    if request.method in ("GET", "HEAD"):
+        detail += "What agents recorded is safe in their stores; reload in a moment."
+    else:
+        detail += "It is not known whether what you sent was written: reload to see. Sending the same decision again is harmless."
+    response = _drawn_alone(request, 503, "The console's own database cannot be used", detail)
+    response["Retry-After"] = "5"
+    return response
 
 
 def bad_query(request: HttpRequest, exception: InvalidQuery) -> HttpResponse:
@@ -50,3 +70,12 @@ def store_problem(request: HttpRequest, exception: StoreError) -> HttpResponse:
 def _problem(request: HttpRequest, status: int, title: str, detail: str, *, reason: str = "") -> HttpResponse:
     context = {"title": title, "detail": detail, "reason": reason, "status": status}
     return render_part(request, "errors/problem.html", "errors/_problem.html", context, status=status)
+
+
+def _drawn_alone(request: HttpRequest, status: int, title: str, detail: str) -> HttpResponse:
+    """A problem as page or panel that needs no session, no user and no query."""
+    template = "errors/_problem.html" if wants_partial(request) else "errors/problem.html"
+    context = {"title": title, "detail": detail, "status": status, "htmx_config": HTMX_CONFIG}
+    response = HttpResponse(render_to_string(template, context), status=status)
+    response["Cache-Control"] = "no-store"
+    return response

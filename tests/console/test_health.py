@@ -37,10 +37,10 @@ def test_it_is_ready_once_migrated(client: Client, down: str) -> None:
 
 
 def test_it_is_not_ready_before(client: Client) -> None:
-    MigrationRecorder(connection).record_unapplied("console", "0001_first")
+    MigrationRecorder(connection).record_unapplied("console", "0002_decision_ids_and_what_was_asked")
     response = client.get("/readyz")
     assert (response.status_code, response.json()) == (503, {"status": "not ready"})
-    MigrationRecorder(connection).record_applied("console", "0001_first")
+    MigrationRecorder(connection).record_applied("console", "0002_decision_ids_and_what_was_asked")
     assert client.get("/readyz").status_code == 200
 
 
