@@ -13,6 +13,7 @@ from actions.records import Action, ActionEnd, ActionRef, Entry, Lease, NewEntry
 from actions.redaction import redact_arguments, redact_text
 from actions.rules import check_end_for
 from actions.store.codec import (
+    MAX_INTEGER,
     Metadata,
     decode_working_state,
     encode_end,
@@ -53,9 +54,15 @@ def newest_turn(largest: int, head: tuple[str, object] | None) -> int:
     `head` is the head's id and metadata; None where there is none.
 
     Raises:
-        RecordUnreadable: the head cannot be decoded, and with it the number that Recall would believe. Nothing was written.
+        RecordUnreadable: the head cannot be decoded, and with it the number that Recall would believe; or no turn can follow the one
+            that it claims. Nothing was written.
     """
-    return largest if head is None else max(largest, decode_working_state(*head).turn_seq)
+    if head is None:
+        return largest
+    claimed = decode_working_state(*head).turn_seq
+    if claimed >= MAX_INTEGER:
+        raise RecordUnreadable(head[0], f"it says that the newest turn is {claimed}, after which Recall can number none")
+    return max(largest, claimed)
 
 
 def check_seen(ref: ActionRef, action: Action, args: str, *, seen: str | None, claim: str | None) -> None:
@@ -100,8 +107,11 @@ def plan_closing(
 
     Raises:
         InvalidDecision: the end does not fit the action's class. Nothing was written.
+        RecordUnreadable: the newest turn has the largest number there is, so that none can follow. Nothing was written.
     """
     check_end_for(action, end)
+    if not 0 <= newest < MAX_INTEGER:
+        raise RecordUnreadable(turn_id(action.agent, newest), "Recall can number no turn after it")
     value = store_value(end.result, result_ref(action.seq))
     words = settlement_turn(end, value.text)
     turn = Turn(

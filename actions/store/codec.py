@@ -34,9 +34,12 @@ _STATUSES = {status.value: status for status in ActionStatus}
 _CLASSES = {each.value: each for each in ActionClass}
 
 PAGE_SIZE = 64
+MAX_INTEGER = 2**63 - 1
+"""Recall's integers are Go's int64; one more and it can read the record no more."""
 HEAD = "ws:head"
 _RECORD_ID = re.compile(r"([^:]*):([a-z]+):(.*)", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_BETWEEN = re.compile(r"[ \t\n\r,:]*+")
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ def decode_action(record_id: str, metadata: object) -> Action:
     """
     meta, body = _open(record_id, metadata, "action")
     fields = _Fields(record_id, body)
-    seq = fields.integer("seq")
+    seq = fields.integer("seq", least=1)
     agent = fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0])
     if record_id != action_id(agent, seq):
         raise RecordUnreadable(record_id, f"its body says number {seq}")
@@ -114,7 +117,7 @@ def decode_action(record_id: str, metadata: object) -> Action:
         result_ref=fields.text("result_ref"),
         error=fields.text("error"),
         resolution=fields.text("resolution"),
-        epoch=fields.integer("epoch"),
+        epoch=fields.integer("epoch", least=0),
         written_epoch=_metadata_number(record_id, meta, "epoch"),
         started_at=fields.time("started_at"),
         ended_at=ended,
@@ -125,7 +128,7 @@ def decode_turn(record_id: str, metadata: object) -> Turn:
     """One turn record. Raises RecordUnreadable as `decode_action` does."""
     meta, body = _open(record_id, metadata, "turn")
     fields = _Fields(record_id, body)
-    seq = fields.integer("seq")
+    seq = fields.integer("seq", least=1)
     agent = fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0])
     if record_id != turn_id(agent, seq):
         raise RecordUnreadable(record_id, f"its body says number {seq}")
@@ -168,7 +171,7 @@ def decode_working_state(record_id: str, metadata: object) -> WorkingState:
     fields = _Fields(record_id, body)
     return WorkingState(
         agent=fields.agree("agent id", meta.get("recall_agent"), record_id.split(":", 1)[0]),
-        version=fields.integer("version"),
+        version=fields.integer("version", least=0),
         goal=fields.text("goal"),
         plan=fields.texts("plan"),
         progress=fields.text("progress"),
@@ -176,10 +179,10 @@ def decode_working_state(record_id: str, metadata: object) -> WorkingState:
         decisions=fields.texts("decisions"),
         open_questions=fields.texts("open_questions"),
         notes=fields.text("notes"),
-        step=fields.integer("step"),
+        step=fields.integer("step", least=0),
         last_milestone=fields.text("last_milestone"),
-        turn_seq=fields.integer("turn_seq"),
-        action_seq=fields.integer("action_seq"),
+        turn_seq=fields.integer("turn_seq", least=0),
+        action_seq=fields.integer("action_seq", least=0),
         updated_at=fields.time("updated_at"),
     )
 
@@ -211,15 +214,13 @@ def encode_end(metadata: Mapping[str, Any], end: ActionEnd, *, epoch: int, resul
 
     `epoch` is the lease's under which it is written; the body's epoch and keys that we do not know are kept.
     """
-    body = _load(metadata["body"])
+    ended = {"status": end.status.value, "result": result, "error": end.error, "resolution": end.resolution, "result_ref": ref}
+    written = {name: json.dumps(value, ensure_ascii=False) for name, value in ended.items() if value}
+    kept = _members(metadata["body"])
     for name in ("result", "error", "result_ref"):
-        body.pop(name, None)
-    body["status"] = end.status.value
-    body.update({k: v for k, v in (("result", result), ("error", end.error), ("result_ref", ref)) if v})
-    if end.resolution:
-        body["resolution"] = end.resolution
-    body["ended_at"] = format_rfc3339(at)
-    return {**metadata, "status": end.status.value, "epoch": epoch, "body": _dump(body)}
+        kept.pop(name, None)
+    body = kept | written | {"ended_at": json.dumps(format_rfc3339(at))}
+    return {**metadata, "status": end.status.value, "epoch": epoch, "body": _dump_members(body)}
 
 
 def encode_turn(turn: Turn, *, epoch: int) -> Metadata:
@@ -258,9 +259,37 @@ def _common(agent: str, record: str, epoch: int) -> Metadata:
 
 
 def _dump(body: Mapping[str, Any]) -> str:
-    """Compact JSON, readable as it stands; all-ASCII only where half a surrogate pair would not survive as UTF-8."""
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return json.dumps(body, separators=(",", ":")) if _SURROGATE.search(text) else text
+    """Compact JSON, readable as it stands; half a surrogate pair, which would not survive as UTF-8, as an escape."""
+    return _escape_surrogates(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+
+
+def _members(text: str) -> dict[str, str]:
+    """The members of a JSON object that has been decoded, each value as it was written: what we do not know we do not write anew."""
+    found: dict[str, str] = {}
+    at = _skip(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        start = _skip(text, at)
+        _, end = _DECODER.raw_decode(text, start)
+        found[name] = text[start:end]
+        at = _skip(text, end)
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    """Past what stands between two names or values."""
+    match = _BETWEEN.match(text, at)
+    return match.end() if match else at
+
+
+def _dump_members(members: Mapping[str, str]) -> str:
+    pairs = (f"{json.dumps(name, ensure_ascii=False)}:{value}" for name, value in members.items())
+    return _escape_surrogates(f"{{{','.join(pairs)}}}")
+
+
+def _escape_surrogates(text: str) -> str:
+    """They stand in no JSON text but inside a string, where an escape means the same."""
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _load(text: str) -> Any:
@@ -307,8 +336,7 @@ def _metadata_number(record_id: str, meta: Metadata, name: str) -> int:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or value != value
-        or abs(value) > 2**63
+        or not 0 <= value <= MAX_INTEGER  # nor is NaN
         or int(value) != value
     ):
         raise RecordUnreadable(record_id, f"metadata {name} is {str(value)[:40]!r}, not a whole number")
@@ -338,12 +366,15 @@ class _Fields:
             raise RecordUnreadable(self._id, f"{name} is not a list of texts")
         return tuple(value)
 
-    def integer(self, name: str) -> int:
+    def integer(self, name: str, *, least: int) -> int:
+        """Missing and null read as 0, which is refused too where Recall counts from 1."""
         value = self._body.get(name)
         if value is None:
-            return 0
-        if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+            value = 0
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_INTEGER:
             raise RecordUnreadable(self._id, f"{name} is {str(value)[:40]!r}, not an integer")
+        if value < least:
+            raise RecordUnreadable(self._id, f"{name} is {value}; Recall counts from {least}")
         return value
 
     def time(self, name: str) -> Instant:

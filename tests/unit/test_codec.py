@@ -117,6 +117,87 @@ def test_an_end_changes_the_end_and_nothing_else(action: Action, end: ActionEnd,
     assert before == stored(action) | {"later": 1}
 
 
+raw_values = st.sampled_from(
+    [
+        "1.23456789012345678901",
+        "10.50",
+        "-0",
+        "-0.0",
+        "1e5",
+        "1E-7",
+        "123456789012345678901234567890",
+        '{"a":  10.50, "a": 1.0, "b": [1e2, {"c": 0.10}]}',
+        "[ ]",
+        '"\\u0000\\ud800 \\/ é"',
+        '"}, {:"',
+        "null",
+        "true",
+    ]
+)
+blanks = st.text(" \t\n\r", max_size=3)
+
+
+@given(st.dictionaries(wild_text, raw_values, max_size=5), actions, ends, blanks)
+def test_an_end_keeps_what_it_does_not_know_to_the_letter(
+    unknown: dict[str, str], action: Action, end: ActionEnd, gap: str
+) -> None:
+    before = stored(action)
+    names = json.loads(before["body"])
+    unknown = {name: raw for name, raw in unknown.items() if name not in names and name != "result_ref"}
+    members = "".join(f"{gap}{json.dumps(name)}{gap}:{gap}{raw}{gap},{gap}" for name, raw in unknown.items())
+    before["body"] = f"{gap}{{{gap}{members}{before['body'][1:]}{gap}"
+
+    after = encode_end(before, end, epoch=2, result=end.result, ref="", at=0)
+
+    body = json.loads(after["body"], parse_float=str, parse_int=str)
+    assert {name: body[name] for name in unknown} == {
+        name: json.loads(raw, parse_float=str, parse_int=str) for name, raw in unknown.items()
+    }
+    assert all(f":{raw}" in after["body"] for raw in unknown.values())
+    after["body"].encode()
+    decode_action(action_id(action.agent, action.seq), after)
+
+
+@given(st.integers(-(2**64), 2**64), st.sampled_from(["act", "turn", "head"]))
+def test_a_number_outside_of_recalls_range_is_refused(number: int, kind: str) -> None:
+    action, least = an_action(number), 0 if kind == "head" else 1
+    body = {"seq": number, "class": "external", "status": "started", "turn_seq": number, "action_seq": number}
+    record = {"act": "action", "turn": "turn", "head": "working_state_head"}[kind]
+    metadata = {**action, "record": record, "act": str(number), "body": json.dumps(body)}
+    record_id = "a:ws:head" if kind == "head" else f"a:{kind}:{number}"
+    decode = {"act": decode_action, "turn": decode_turn, "head": decode_working_state}[kind]
+
+    if least <= number < 2**63:
+        decode(record_id, metadata)
+    else:
+        with pytest.raises(RecordUnreadable, match="seq is"):
+            decode(record_id, metadata)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(0, "act"), (0, "turn"), (2**63, "act"), (2**63, "turn"), (-1, "head"), (2**63, "head")]
+)
+def test_the_edges_of_recalls_range(number: int, kind: str) -> None:
+    test_a_number_outside_of_recalls_range_is_refused.hypothesis.inner_test(number, kind)
+
+
+@pytest.mark.parametrize("name", ["epoch", "version", "step", "turn_seq", "action_seq"])
+@pytest.mark.parametrize("number", [-1, -(2**63), 2**63, 10**30])
+def test_counts_below_zero_and_beyond_int64_are_refused(name: str, number: int) -> None:
+    action = an_action(1)
+    body = {"seq": 1, "class": "external", "status": "started", name: number}
+    decode, record, record_id = (
+        (decode_action, "action", "a:act:1") if name == "epoch" else (decode_working_state, "working_state", "a:ws:1")
+    )
+
+    with pytest.raises(RecordUnreadable, match=name):
+        decode(record_id, {**action, "record": record, "body": json.dumps(body)})
+
+
+def an_action(seq: int) -> dict[str, Any]:
+    return {"recall_agent": "a", "record": "action", "act": str(seq), "status": "started", "epoch": 1}
+
+
 def test_an_earlier_result_and_error_are_cleared_by_an_end_without_them() -> None:
     metadata = {"body": json.dumps({"seq": 1, "result": "x", "error": "y", "result_ref": "z", "resolution": "old"})}
     end = ActionEnd(status=ActionStatus.ABANDONED, reason="r", resolution="")
