@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from actions.errors import InvalidDecision
 from actions.records import Action, ActionClass, ActionEnd, ActionState, ActionStatus, Lease, Reading, Unreadable
 
@@ -12,6 +14,9 @@ MAX_ERROR_CHARS = 8_000
 
 SETTLED_STATUSES = frozenset({ActionStatus.DONE, ActionStatus.FAILED, ActionStatus.ABANDONED})
 """The ends that a decision may write. `unknown` is no decision: the record says so already."""
+
+# Look like a space or like nothing at all, though Unicode calls them letters or symbols.
+_BLANK_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 _CLOSED = {
     ActionStatus.DONE: ActionState.DONE,
@@ -51,7 +56,7 @@ def check_end(end: ActionEnd) -> None:
     """
     if end.status not in SETTLED_STATUSES:
         raise InvalidDecision(f"outcome {end.status} cannot be decided; choose done, failed or abandoned")
-    if not end.reason.strip():
+    if not has_visible_text(end.reason):
         raise InvalidDecision("a reason is required: what did you see, and where?")
     if len(end.reason) > MAX_REASON_CHARS:
         raise InvalidDecision(f"the reason has {len(end.reason)} characters; the limit is {MAX_REASON_CHARS}")
@@ -66,6 +71,12 @@ def check_end(end: ActionEnd) -> None:
     size = len(end.result.encode())
     if size > MAX_VALUE_BYTES:
         raise InvalidDecision(f"the result is {size} bytes; the limit is {MAX_VALUE_BYTES}")
+
+
+def has_visible_text(text: str) -> bool:
+    """Whether a person would see anything: a letter, digit, sign or symbol. Spaces, controls, zero-width, tag and private characters
+    and marks without a letter are nothing to read."""
+    return any(unicodedata.category(char)[0] not in "CZM" and char not in _BLANK_LETTERS for char in text)
 
 
 def check_text(name: str, text: str) -> None:

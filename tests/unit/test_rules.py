@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from actions.errors import InvalidDecision
 from actions.records import OPEN_STATES, Action, ActionClass, ActionEnd, ActionState, ActionStatus, Lease, Reading, Unreadable
-from actions.rules import check_end, check_end_for, check_text, state_of, state_of_reading
+from actions.rules import check_end, check_end_for, check_text, has_visible_text, state_of, state_of_reading
 from tests.unit.strategies import actions, any_text
 
 leases = st.none() | st.builds(
@@ -94,6 +94,26 @@ def test_an_end_that_breaks_a_rule_names_it(end: ActionEnd, words: str) -> None:
 def test_the_limits_themselves_are_allowed() -> None:
     check_end(an_end(reason="x" * 2000, result="x" * 2**20))
     check_end(an_end(ActionStatus.FAILED, error="x" * 8000))
+
+
+invisible = st.text(
+    st.characters(categories=["Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Mn", "Me"])
+    | st.sampled_from("\u200b\u2060\u00ad\u115f\u1160\u2800\u3164\uffa0\ufe0f\u034f")
+    | st.integers(0xE0001, 0xE007F).map(chr),
+    max_size=30,
+)
+
+
+@given(invisible)
+def test_a_reason_that_nobody_can_see_is_no_reason(reason: str) -> None:
+    assert not has_visible_text(reason)
+    with pytest.raises(InvalidDecision, match="a reason is required"):
+        check_end(an_end(reason=reason))
+
+
+@given(invisible, st.sampled_from("a7.✓€é中ع🎉-"), invisible)
+def test_one_character_that_can_be_seen_is_enough(before: str, char: str, after: str) -> None:
+    assert has_visible_text(before + char + after)
 
 
 @given(any_text.filter(lambda text: "\x00" not in text))
