@@ -266,6 +266,9 @@ class Link(NamedTuple):
     text: str
     prev: str
     hash: str
+    misfiled: str = (
+        ""  # what a search would go by (a column, a key, an index) and what does not say what `text` says; empty: all does
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,6 +134,8 @@ def show_entry(link: Link) -> Entry:
 
 
 def _link_problem(chain: str, expected: int, prev: str, link: Link) -> str:
+    if link.number < 1:
+        return f"a row of number {link.number} stands before the first entry"
     if link.number < expected:
         return f"number {link.number} stands twice"
     if link.number > expected:
@@ -148,4 +150,6 @@ def _link_problem(chain: str, expected: int, prev: str, link: Link) -> str:
         return f"entry {link.number}: {exc}"
     if (entry.number, entry.chain) != (link.number, chain):
         return f"entry {link.number} says it is entry {entry.number} of chain {entry.chain}"
+    if link.misfiled:
+        return f"entry {link.number} is hidden from searches: its {link.misfiled} is not what its text says"
     return ""

@@ -1,4 +1,4 @@
-"""The contract of a store, in words and signatures; nothing else. Every method is required, every adapter passes tests/store/.
+"""The contract of a store, in words and signatures, and what every settle checks. Every method is required, every adapter passes tests/store/.
 
 Reads never lock a lease row (a lock would stall the agent's writes and renewals). All "now" is the store's own clock. Every read raises
 StoreUnavailable when the store does not answer and StoreUnusable when what it answers is not Recall's schema. A store whose tables Recall
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Protocol
 
+from actions.errors import StoreUnusable
 from actions.records import (
     ActionEnd,
     ActionRef,
@@ -32,8 +33,24 @@ from actions.records import (
     WorkingState,
 )
 
+MAX_EPOCH = 2**63 - 1
+"""The highest epoch a lease can have; a settle needs two more than it finds: one for the lease, one for giving it back."""
+
 SETTLE_TTL = timedelta(seconds=60)
 """How long the lease taken by a settle would live if the transaction could outlive its connection; it cannot."""
+
+
+def check_epoch(store: str, lease: Lease | None) -> None:
+    """Before a settle takes a lease that is free.
+
+    Raises:
+        StoreUnusable: nothing can follow its epoch. Nothing was written.
+    """
+    if lease is not None and lease.epoch > MAX_EPOCH - 2:
+        raise StoreUnusable(
+            store,
+            f"the lease of agent {lease.agent} has epoch {lease.epoch}, which no other can follow; nobody can take it any more",
+        )
 
 
 class ActionStore(Protocol):
@@ -137,12 +154,13 @@ class ActionStore(Protocol):
             InvalidDecision: the end does not fit the action's class. Nothing was written.
             DecisionIdReused: the id stands for another decision. Nothing was written now.
             StoreReadOnly: not prepared, rights missing, a standby. Nothing was written.
+            StoreUnusable: what stands there is not Recall's, or its lease is at the end of its epochs. Nothing was written.
             WriteConflict: the records moved although we held the lease. Nothing was written.
             StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
         """
         ...
 
-    # --- audit entries ---
+    # --- audit entries: empty where the store was never prepared; StoreUnusable where entries are there that we may not read ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
         """Append one entry that stands alone (proposed, waiting, withdrawn, refused, observed), in a transaction of its own.
@@ -167,7 +185,11 @@ class ActionStore(Protocol):
         ...
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
-        """All rows with a greater number exactly as they stand, oldest first, streamed in batches: flat memory however long the chain."""
+        """All rows with a greater number exactly as they stand, oldest first, streamed in batches: flat memory however long the chain.
+
+        `after=0` is from the very first row, also where somebody put one before number 1. `Link.misfiled` names the first thing beside
+        `text` that searches go by (at, kind, actor, agent, seq, tool, decision_id, outcome) and that does not say what `text` says.
+        """
         ...
 
     def read_head(self) -> ChainHead:

@@ -36,7 +36,7 @@ from actions.records import (
     WorkingState,
 )
 from actions.store.audit import GENESIS, seal, show_entry
-from actions.store.base import SETTLE_TTL
+from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
 from actions.store.codec import (
     Metadata,
@@ -227,6 +227,7 @@ class MemoryStore:
             lease = reading.lease
             if lease is not None and lease.is_live:
                 raise LeaseLive(lease)
+            check_epoch(self.name, lease)
             args = whole_args(action, self._find_output(action.agent, action.args_ref) if action.args_ref else None)
             check_seen(ref, action, args, seen=seen, claim=claim)
             now = self.clock()
@@ -273,7 +274,7 @@ class MemoryStore:
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
         with self._lock:
-            links = [link for link in self.links if link.number > after]
+            links = [link._replace(misfiled=self._misfiled(link)) for link in self.links if link.number > after or not after]
         yield from links
 
     def read_head(self) -> ChainHead:
@@ -334,6 +335,11 @@ class MemoryStore:
         if sealed.kind == "settled" and sealed.decision_id:
             self._settled[sealed.decision_id] = sealed.number
         return sealed
+
+    def _misfiled(self, link: Link) -> str:
+        entry = show_entry(link)
+        is_found = entry.kind != "settled" or not entry.decision_id or self._settled.get(entry.decision_id) == link.number
+        return "" if is_found else "decision_id"
 
     def _entry(self, number: int) -> Entry:
         return show_entry(self.links[number - 1])

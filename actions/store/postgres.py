@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -50,7 +50,7 @@ from actions.records import (
 )
 from actions.store import postgres_setup
 from actions.store.audit import GENESIS, seal, show_entry
-from actions.store.base import SETTLE_TTL
+from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import Closing, answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
 from actions.store.codec import (
     Metadata,
@@ -65,7 +65,15 @@ from actions.store.codec import (
     output_id,
     turn_id,
 )
-from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, ProcessConnections, parse_address, store_error
+from actions.store.postgres_connection import (
+    DEFAULT_SCHEMA,
+    Connection,
+    ProcessConnections,
+    Timeouts,
+    is_lost,
+    parse_address,
+    store_error,
+)
 from actions.store.postgres_rows import (
     action_by_values,
     can_be_stored,
@@ -74,6 +82,7 @@ from actions.store.postgres_rows import (
     entry_columns,
     lease_in_microseconds,
     lease_of_row,
+    link_of_row,
     read_instant,
     reading_of_row,
 )
@@ -84,6 +93,7 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 LINKS_PER_BATCH = 1_000
+FIRST_NUMBER = -(2**63)
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
 MAX_DECODED_CHARS = 2_000
@@ -102,14 +112,18 @@ class Tables:
 
 
 class PostgresStore:
-    """ActionStore over Recall's tables. Connects on first use; safe to share between threads and across fork."""
+    """ActionStore over Recall's tables. Connects on first use; safe to share between threads and across fork.
+
+    Nobody waits for a server longer than `timeouts` say; one that did not answer is left alone for a while, then one caller asks it again.
+    """
 
     leases_known = True
 
-    def __init__(self, url: str, *, name: str = "main") -> None:
+    def __init__(self, url: str, *, name: str = "main", timeouts: Timeouts | None = None) -> None:
         self.name = name
         self._address = parse_address(name, url)
-        self._connections = ProcessConnections(self._address.conninfo)
+        self._timeouts = timeouts or Timeouts()
+        self._connections = ProcessConnections(self._address.conninfo, self._timeouts)
         self._known: Tables | None = None
         self._texts: dict[tuple[str, ...], str] = {}
         # A queue is read again and again, and few of its rows have changed: each text is decoded once.
@@ -123,8 +137,7 @@ class PostgresStore:
 
     def check(self) -> StoreCheck:
         try:
-            with self._connect() as connection:
-                return postgres_setup.check(connection, self._address, self.name)
+            return self._read(lambda connection: postgres_setup.check(connection, self._address, self.name))
         except StoreError as exc:
             return StoreCheck(is_reachable=not isinstance(exc, StoreUnavailable), why_not=exc.problem)
 
@@ -132,6 +145,7 @@ class PostgresStore:
         with self._connect(is_write=True) as connection:
             lines = postgres_setup.prepare(connection, self.name)
             if index:
+                connection.allow_for_ever()  # a big table takes as long as it takes
                 tables = self._look(connection)
                 lines += postgres_setup.prepare_index(connection, self._address, tables.records, self.name)
         self._known = None
@@ -302,9 +316,7 @@ class PostgresStore:
         release = {"lease_agent": ref.agent, "holder": holder, "epoch": epoch, "records": closing.records_written}
         counts = self._one(connection, "settle_finish", tables, self._where() | entry_columns(sealed) | release)
         if counts != (1, 1, 1, 1):
-            raise WriteConflict(
-                self.name, f"of entry, head, lease and revision {counts} rows were there to write; nothing was written"
-            )
+            raise WriteConflict(self.name, f"of entry, head, lease and revision {counts} rows were there to write")
         return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
 
     def _look_before(self, connection: Connection, tables: Tables, ref: ActionRef, entry: NewEntry) -> None:
@@ -321,6 +333,7 @@ class PostgresStore:
         lease = lease_of_row(row[5:10])
         if lease is not None and lease.is_live:
             raise LeaseLive(lease)
+        check_epoch(self.name, lease)
 
     def _take_lease(self, connection: Connection, tables: Tables, agent: str, holder: str) -> tuple[int, Lease | None]:
         """Statement 2: our epoch, and the lease as it was before."""
@@ -331,7 +344,7 @@ class PostgresStore:
             # Without `lease`: the row is newer than our statement's snapshot; read it as it is now.
             lease = lease or lease_of_row(self._one(connection, "find_lease", tables, params))
             if lease is None:
-                raise WriteConflict(self.name, f"the lease of agent {agent} can neither be taken nor read; nothing was written")
+                raise WriteConflict(self.name, f"the lease of agent {agent} can neither be taken nor read")
             raise LeaseLive(lease)
         return epoch, lease
 
@@ -384,10 +397,10 @@ class PostgresStore:
             counts = self._one(connection, "settle_write", tables, params)
         except errors.UniqueViolation as exc:
             raise WriteConflict(
-                self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease; nothing was written"
+                self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease"
             ) from exc
         if counts != (1, 1, len(outputs)):
-            raise WriteConflict(self.name, f"action {ref} vanished while it was settled; nothing was written")
+            raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
 
     def _entry_of(self, connection: Connection, tables: Tables, ref: ActionRef) -> Entry | None:
         row = self._first(connection, "find_entry_of_action", tables, self._where() | {"agent": ref.agent, "seq": ref.seq})
@@ -402,7 +415,7 @@ class PostgresStore:
                 sealed = self._seal(connection, entry)
                 counts = self._one(connection, "append_entry", None, entry_columns(sealed))
                 if counts != (1, 1):
-                    raise WriteConflict(self.name, "the audit chain's head moved; nothing was written")
+                    raise WriteConflict(self.name, "the audit chain's head moved")
                 return sealed
 
         return self._write(write)
@@ -431,6 +444,7 @@ class PostgresStore:
         return self._read(read) if agent is None or can_be_stored(agent) else ()
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
+        after = after or FIRST_NUMBER  # a row that was put before the first one is a row too
         while links := self._read_links(after):
             yield from links
             after = links[-1].number
@@ -439,7 +453,7 @@ class PostgresStore:
         def read(connection: Connection) -> list[Link]:
             params = self._where() | {"after": after, "limit": LINKS_PER_BATCH}
             rows = self._all(connection, "iterate_links", None, params) if self._has_audit(connection) else []
-            return [Link(*row) for row in rows]
+            return [link_of_row(row) for row in rows]
 
         return self._read(read)
 
@@ -464,7 +478,7 @@ class PostgresStore:
             return self._known
         # A schema named in the address that is not there is a slip of the pen; the default one is not there until Recall's first agent.
         schema = self._address.schema
-        has_schema, registry, has_audit, now = self._one(connection, "find_tables", None, {"schema": schema})
+        has_schema, registry, _, readable, now = self._one(connection, "find_tables", None, {"schema": schema})
         if not has_schema and schema != DEFAULT_SCHEMA:
             raise StoreUnusable(
                 self.name, f"there is no schema {schema}; Recall makes it with its first agent: check the name in the address"
@@ -480,35 +494,54 @@ class PostgresStore:
             has_registry=registry == 2,
             records=row[0] if row else None,
             dimension=row[1] if row else 0,
-            has_audit=has_audit,
+            has_audit=readable == 2,
             read_at=read_instant(now),
         )
         self._known = tables if row else None
         return tables
 
     def _has_audit(self, connection: Connection) -> bool:
-        """Whether entries are there that we may read, whatever became of Recall's own tables."""
-        known = self._known
-        if known is not None and known.has_audit:
+        """Whether this store was prepared, whatever became of Recall's own tables. A history that we may not read is never an empty one."""
+        if self._known is not None and self._known.has_audit:
             return True
-        has_audit: bool = self._one(connection, "find_tables", None, {"schema": self._address.schema})[2]
-        if known is not None and has_audit:
-            self._known = replace(known, has_audit=True)
-        return has_audit
+        found, readable = self._count_audit(connection)
+        if found and found != readable:
+            raise StoreUnusable(self.name, postgres_setup.no_history(connection))
+        return found == 2
 
     def _require_audit(self, connection: Connection) -> None:
-        if not self._has_audit(connection):
+        found, readable = self._count_audit(connection)
+        if found == 1:
+            raise StoreUnusable(self.name, postgres_setup.no_history(connection))
+        if readable != 2:
             raise StoreReadOnly(self.name, postgres_setup.not_prepared(connection, self.name))
+
+    def _count_audit(self, connection: Connection) -> tuple[int, int]:
+        """How many of our two tables are there, and how many of them we may read."""
+        known = self._known
+        if known is not None and known.has_audit:
+            return 2, 2
+        found, readable = self._one(connection, "find_tables", None, {"schema": self._address.schema})[2:4]
+        if known is not None and readable == 2:
+            self._known = replace(known, has_audit=True)
+        return found, readable
 
     # --- connections, statements, errors ---
 
     def _read(self, read: Callable[[Connection], T]) -> T:
-        with self._connect() as connection:
-            return self._look_again(connection, read)
+        return self._use(read, is_write=False)
 
     def _write(self, write: Callable[[Connection], T]) -> T:
-        with self._connect(is_write=True) as connection:
-            return self._look_again(connection, write)
+        return self._use(write, is_write=True)
+
+    def _use(self, work: Callable[[Connection], T], *, is_write: bool) -> T:
+        try:
+            with self._connect(is_write=is_write, may_find_dead=True) as connection:
+                return self._look_again(connection, work)
+        except _FoundDead:
+            # The server was restarted, or somebody closed what was idle; no transaction had begun.
+            with self._connect(is_write=is_write, is_fresh=True) as connection:
+                return self._look_again(connection, work)
 
     def _look_again(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         """Tables may be dropped and made anew while we run: forget what we knew and try once more. Nothing was written."""
@@ -519,28 +552,36 @@ class PostgresStore:
             return work(connection)
 
     @contextmanager
-    def _connect(self, *, is_write: bool = False) -> Iterator[Connection]:
+    def _connect(self, *, is_write: bool = False, is_fresh: bool = False, may_find_dead: bool = False) -> Iterator[Connection]:
+        """A connection for one use, with its deadline. `may_find_dead`: the caller asks again where a kept one is dead (_FoundDead)."""
+        used: Connection | None = None
         try:
-            with self._connections.borrow() as connection:
-                yield connection
+            with self._connections.borrow(is_fresh=is_fresh) as used:
+                used.allow(self._timeouts.write_s if is_write else self._timeouts.read_s, answer_s=self._timeouts.answer_s)
+                yield used
         except _CommitUnanswered as exc:
             raise store_error(self.name, self._address, exc.cause, may_be_written=True) from exc.cause
         except psycopg.Error as exc:
             self._known = None
+            if may_find_dead and used is not None and used.is_kept and used.may_be_repeated and is_lost(used, exc):
+                raise _FoundDead from exc
             raise store_error(self.name, self._address, exc, is_write=is_write) from exc
 
     @contextmanager
     def _transaction(self, connection: Connection) -> Iterator[None]:
         """All or nothing; says so when the answer to COMMIT was lost."""
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        connection.may_be_repeated = False
         try:
             yield
         except BaseException as exc:
             if not connection.closed:
-                connection.rollback()
+                with suppress(psycopg.Error):  # where it cannot be said, the server rolls back when the connection is gone
+                    connection.rollback()
             if isinstance(exc, errors.UniqueViolation):
                 raise _chain_error(self.name, exc) from exc
             raise
+        connection.allow_more(self._timeouts.commit_s)
         try:
             connection.execute("COMMIT")
         except psycopg.Error as exc:
@@ -622,6 +663,10 @@ class _Written(Exception):
         super().__init__(entry.decision_id)
 
 
+class _FoundDead(Exception):
+    """A connection that was kept is gone, and nothing was begun on it: ask once more on a new one."""
+
+
 class _DecisionIdTaken(Exception):
     """Another connection's settle with this decision id was committed before ours."""
 
@@ -640,5 +685,5 @@ def _chain_error(name: str, exc: errors.UniqueViolation) -> Exception:
         return _DecisionIdTaken(str(exc))
     return StoreUnusable(
         name,
-        f"the audit chain's head does not fit its entries ({exc.diag.constraint_name}); run verify_audit. Nothing was written",
+        f"the audit chain's head does not fit its entries ({exc.diag.constraint_name}); run verify_audit",
     )

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from time import monotonic
 from urllib.parse import unquote
 
 import psycopg
@@ -22,13 +22,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from actions.errors import StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable
+from actions.store.postgres_deadlines import Connection, DeadlinePassed, LeftAlone, Silence, Timeouts, Use
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+__all__ = ["DEFAULT_SCHEMA", "Address", "Connection", "ProcessConnections", "Timeouts", "is_lost", "parse_address", "store_error"]
 
 DEFAULT_SCHEMA = "recall"
 DEFAULT_COLLECTION = "recall_lexical_v1"
 LOCK_TIMEOUT_S = 5
-STATEMENT_TIMEOUT_S = 30
+STATEMENT_TIMEOUT_S = 7  # less than we wait ourselves, so that a slow statement costs no connection
 CONNECT_TIMEOUT_S = 5
 MAX_CONNECTIONS = 10
 """How many threads of one process may talk to one store at a time; the next one waits, at most `CONNECT_TIMEOUT_S`."""
@@ -109,25 +110,39 @@ def parse_address(name: str, url: str) -> Address:
 class Connections:
     """A few open connections, newest first; opened by whoever needs one. Belongs to the process that made it."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, timeouts: Timeouts) -> None:
         self._conninfo = conninfo
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._silence = Silence(timeouts.pause_s)
 
     @contextmanager
-    def borrow(self) -> Iterator[Connection]:
-        """A connection in autocommit, idle; kept afterwards if it is idle again and whole, closed otherwise."""
+    def borrow(self, *, is_fresh: bool = False) -> Iterator[Connection]:
+        """A connection in autocommit, idle; kept afterwards if it is idle again and whole, closed otherwise.
+
+        `is_fresh`: a new one, because one that was kept turned out dead; so the others that are kept are closed too.
+
+        Raises:
+            LeftAlone: the server did not answer a moment ago. Nothing was asked.
+        """
+        self._silence.check()
         if not self._places.acquire(timeout=CONNECT_TIMEOUT_S):
             raise errors.TooManyConnections(
                 f"all {MAX_CONNECTIONS} connections of this process have been busy for {CONNECT_TIMEOUT_S} s"
             )
         try:
-            connection = self._take() or self._open()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
+            with self._silence.ask() as use:
+                if is_fresh:
+                    self.close()
+                connection = self._take() or self._open(use)
+                try:
+                    yield connection
+                finally:
+                    if connection.fell_silent_at is not None:
+                        use.silent_since = connection.fell_silent_at
+                        self.close()  # whatever is idle is as dead
+                    self._give_back(connection)
         finally:
             self._places.release()
 
@@ -137,8 +152,14 @@ class Connections:
         for connection in idle:
             connection.close()
 
-    def _open(self) -> Connection:
-        connection = psycopg.connect(self._conninfo, autocommit=True)
+    def _open(self, use: Use) -> Connection:
+        began = monotonic()
+        try:
+            connection = Connection.connect(self._conninfo, autocommit=True)
+        except psycopg.Error as exc:
+            if isinstance(exc, errors.ConnectionTimeout) or monotonic() > began + CONNECT_TIMEOUT_S:
+                use.silent_since = began
+            raise
         # Whatever the database's default is: a transaction must see what was committed while it waited for a lock.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
@@ -150,6 +171,8 @@ class Connections:
                     return None
                 connection = self._idle.pop()
             if not _has_news(connection):
+                connection.is_kept = True
+                connection.may_be_repeated = True
                 return connection
             connection.close()
 
@@ -173,16 +196,17 @@ def _has_news(connection: Connection) -> bool:
 class ProcessConnections:
     """The connections of whichever process asks: a child never touches what its parent opened, nor closes it."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, timeouts: Timeouts) -> None:
         self._conninfo = conninfo
+        self._timeouts = timeouts
         self._by_process: dict[int, Connections] = {}  # keeps the parent's, so that nothing of it is collected in the child
 
     @contextmanager
-    def borrow(self) -> Iterator[Connection]:
+    def borrow(self, *, is_fresh: bool = False) -> Iterator[Connection]:
         own = self._by_process.get(os.getpid())
         if own is None:
-            own = self._by_process.setdefault(os.getpid(), Connections(self._conninfo))
-        with own.borrow() as connection:
+            own = self._by_process.setdefault(os.getpid(), Connections(self._conninfo, self._timeouts))
+        with own.borrow(is_fresh=is_fresh) as connection:
             yield connection
 
     def close(self) -> None:
@@ -192,19 +216,25 @@ class ProcessConnections:
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 
-_TRY_AGAIN = "; nothing was written, try again"
+_TRY_AGAIN = "; try again"
 _SENTENCES: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.LockNotAvailable, f"a lease or record stayed locked by another writer for {LOCK_TIMEOUT_S} s{_TRY_AGAIN}"),
     (errors.QueryCanceled, f"it took longer than {STATEMENT_TIMEOUT_S} s and was given up{_TRY_AGAIN}"),
-    (errors.TooManyConnections, "it has no connection left for us; try again"),
+    (errors.TooManyConnections, f"it has no connection left for us{_TRY_AGAIN}"),
     (errors.SerializationFailure, f"another writer came first{_TRY_AGAIN}"),
     (errors.DeadlockDetected, f"another writer came first{_TRY_AGAIN}"),
-    (errors.DiskFull, "its disk is full; nothing was written"),
+    (errors.DiskFull, "its disk is full"),
     (errors.IdleInTransactionSessionTimeout, f"this process paused too long in the middle{_TRY_AGAIN}"),
 )
 _CONNECTION_CLASSES = {"08", "28", "3D", "53", "57"}
 """SQLSTATE classes of a server that does not serve us: connection, authorization, no such database, resources, operator intervention."""
+_FAREWELLS = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleSessionTimeout)
 _READ_ONLY = "its database is read-only here (a standby, or default_transaction_read_only); point this store at the primary"
+
+
+def is_lost(connection: Connection, exc: psycopg.Error) -> bool:
+    """Whether the connection is gone, for another reason than our own deadline."""
+    return not isinstance(exc, DeadlinePassed) and (connection.closed or isinstance(exc, _FAREWELLS))
 
 
 def store_error(
@@ -214,6 +244,10 @@ def store_error(
     said = address.hide_password(" ".join(str(exc.diag.message_primary or exc).split()))[:300]
     if may_be_written:
         return StoreUnavailable(name, f"the answer to the commit was lost ({said})", may_be_written=True)
+    if isinstance(exc, DeadlinePassed | LeftAlone):
+        return StoreUnavailable(name, said)
+    if isinstance(exc, errors.NumericValueOutOfRange):
+        return StoreUnusable(name, f"a number in its records is at the end of its range, so nothing can follow it ({said})")
     for kind, sentence in _SENTENCES:
         if isinstance(exc, kind):
             return StoreUnavailable(name, sentence if exc.sqlstate and exc.diag.message_primary else said)

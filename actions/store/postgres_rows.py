@@ -8,11 +8,15 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from actions.errors import RecordUnreadable
-from actions.records import Action, Entry, Lease, Reading, Unreadable
+from actions.records import Action, Entry, Lease, Link, Reading, Unreadable
+from actions.store.audit import read_entry
 from actions.store.codec import decode_action, load_metadata, unreadable
 from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
 
 T = TypeVar("T")
+
+SEARCHABLE = ("kind", "actor", "agent", "seq", "tool", "decision_id", "outcome")
+"""The columns beside an entry's text, apart from its time."""
 
 _FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 
@@ -93,6 +97,18 @@ def entry_columns(entry: Entry) -> dict[str, Any]:
     }
     chained = {"chain": entry.chain, "number": entry.number, "text": entry.text, "prev": entry.prev, "hash": entry.hash}
     return {**searchable, **chained, "at": to_datetime(entry.at), "seq": seq}
+
+
+def link_of_row(row: Any) -> Link:
+    """A row of entries as it stands: number, text, prev, hash, seconds, and the searchable columns in the order of `SEARCHABLE`."""
+    link = Link(*row[:4])
+    try:
+        said = entry_columns(read_entry(link))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        return link  # the text itself is none of ours, which says more
+    at = None if row[4] is None else to_datetime(read_instant(row[4]))
+    found = {"at": at, **dict(zip(SEARCHABLE, row[5:], strict=True))}
+    return link._replace(misfiled=next((name for name, value in found.items() if value != said[name]), ""))
 
 
 def _searchable(text: str) -> str:

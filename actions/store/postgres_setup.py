@@ -18,7 +18,7 @@ from actions.store.postgres_connection import Address, Connection
 VERSION = 1
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _LOCK = "hashtext('settle:audit')"
-_INDEX_TIMEOUT_S = 600
+_INDEX_LOCK_TIMEOUT_S = 600
 
 _RIGHTS: tuple[tuple[str, str, str], ...] = (
     ("recall_collections", "SELECT", "read"),
@@ -73,6 +73,18 @@ def not_prepared(connection: Connection, name: str) -> str:
         role = _role(connection).name
         return f"role {role} may not use the audit schema; as its owner: {_grant_audit(role)}"
     return f"not prepared: run `prepare_store {name}` as the database's owner"
+
+
+def no_history(connection: Connection) -> str:
+    """Why entries cannot be read although something of ours is there."""
+    gone = {"entries", "heads"} - _tables(connection, "settle_audit")
+    if gone:
+        return f"the history of decisions cannot be read: table settle_audit.{min(gone)} is not there any more"
+    role = _role(connection).name
+    return (
+        f"role {role} may not read the history of decisions; as its owner: GRANT USAGE ON SCHEMA settle_audit TO {role}; "
+        f"GRANT SELECT ON settle_audit.entries, settle_audit.heads TO {role}"
+    )
 
 
 def _role(connection: Connection) -> _Role:
@@ -248,8 +260,11 @@ def prepare_index(connection: Connection, address: Address, records: str | None,
     if state:
         return (f"index {index_name(records)}: in place",)
     try:
-        # Made beside running writers, it waits for every transaction that is open now.
-        _set_timeouts(connection, _INDEX_TIMEOUT_S)
+        # Made beside running writers, it waits for every transaction that is open now; a big table takes as long as it takes.
+        connection.execute(
+            "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', '0', false)",
+            [f"{_INDEX_LOCK_TIMEOUT_S}s"],
+        )
         if state is False:
             connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(index))
         connection.execute(
@@ -266,7 +281,7 @@ def prepare_index(connection: Connection, address: Address, records: str | None,
         ) from exc
     finally:
         if not connection.closed:
-            connection.close()  # with its long timeouts
+            connection.close()  # with its timeouts
     return (f"index {index_name(records)}: created",)
 
 
@@ -283,12 +298,6 @@ def _index_state(connection: Connection, schema: str, records: str) -> bool | No
         [schema, index_name(records)],
     ).fetchone()
     return None if row is None else bool(row[0])
-
-
-def _set_timeouts(connection: Connection, seconds: int) -> None:
-    connection.execute(
-        "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)", [f"{seconds}s"] * 2
-    )
 
 
 def _version_text(connection: Connection) -> str:

@@ -4,14 +4,16 @@
 -- for every row). Times are read as seconds since 1970: a driver's datetime can hold neither infinity nor the year 10000.
 
 -- name: find_tables
--- What is there, from the catalogue alone: no error for what is missing. The audit counts as there only where we may read it.
+-- What is there, from the catalogue alone: no error for what is missing. Of the audit's two tables: how many are there, how many we may read.
 SELECT
     EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s),
     (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
       WHERE n.nspname = %(schema)s AND c.relname IN ('recall_collections', 'recall_leases')),
     (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname = 'settle_audit' AND c.relname IN ('entries', 'heads')),
+    (SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
       WHERE n.nspname = 'settle_audit' AND c.relname IN ('entries', 'heads')
-        AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')) = 2,
+        AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')),
     extract(epoch FROM clock_timestamp())
 
 -- name: find_collection
@@ -202,7 +204,8 @@ WHERE chain = %(chain)s AND {conditions}
 ORDER BY number DESC LIMIT %(limit)s
 
 -- name: iterate_links
-SELECT number, text, prev, hash FROM {entries} WHERE chain = %(chain)s AND number > %(after)s ORDER BY number LIMIT %(limit)s
+-- With the columns beside the text, which everything searches by and the hash does not cover.
+SELECT number, text, prev, hash, extract(epoch FROM at), kind, actor, agent, seq, tool, decision_id, outcome FROM {entries} WHERE chain = %(chain)s AND number > %(after)s ORDER BY number LIMIT %(limit)s
 
 -- name: read_head
 SELECT number, hash FROM {heads} WHERE chain = %(chain)s

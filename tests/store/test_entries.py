@@ -184,7 +184,7 @@ def test_a_changed_text_is_found(alone: tuple[PostgresStore, RecallWriter]) -> N
 def test_a_text_changed_together_with_its_hash_is_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
     first_bad, problem = tampered(
         *alone,
-        "UPDATE settle_audit.entries SET text = replace(text, 'ana', 'eve') WHERE number = 3",
+        "UPDATE settle_audit.entries SET text = replace(text, 'ana', 'eve'), actor = replace(actor, 'ana', 'eve') WHERE number = 3",
         "UPDATE settle_audit.entries SET hash = encode(sha256(convert_to(prev || chr(10) || text, 'UTF8')), 'hex') WHERE number = 3",
     )
 
