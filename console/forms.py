@@ -159,7 +159,7 @@ class HistoryFilters(forms.Form):
     """The history's filters as they stand in its address."""
 
     store = forms.CharField(required=False, max_length=63)
-    agent = forms.CharField(required=False, max_length=128)
+    agent = forms.CharField(required=False, max_length=255)
     tool = forms.CharField(required=False, max_length=255)
     kind = forms.CharField(required=False, max_length=63)
 

@@ -12,7 +12,7 @@ from console.views import account, action, agent, decision, events, history, que
 class AgentConverter:
     """An agent id as Recall allows it."""
 
-    regex = r"[A-Za-z0-9._-]{1,128}"
+    regex = r"[A-Za-z0-9._-]{1,128}"  # what addresses.py links is the same, but for dots that a browser resolves away
 
     def to_python(self, value: str) -> str:
         return value

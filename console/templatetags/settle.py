@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from actions.records import Entry
 from actions.times import Instant, format_rfc3339, to_datetime
+from console import addresses
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
@@ -54,6 +55,18 @@ def _html(text: str, limit: int, *, lines: bool) -> SafeString:
 
 def _piece(piece: Piece) -> str | SafeString:
     return format_html('<span class="esc">{}</span>', piece.text) if piece.is_escape else piece.text
+
+
+@register.simple_tag
+def action_url(store: str, agent: str, seq: int | None) -> str:
+    """The address of an action's page; empty where no address can name it: show it without a link then."""
+    return addresses.action_address(store, agent, seq)
+
+
+@register.simple_tag
+def entry_url(store: str, number: int | None) -> str:
+    """The address of an entry of the history; empty where no address can name it."""
+    return addresses.entry_address(store, number)
 
 
 @register.simple_tag

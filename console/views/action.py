@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django_htmx.http import push_url
 
@@ -15,6 +13,7 @@ from actions.facts import LOWEST_RISK, CallKind
 from actions.queries import ActionItem, read_result
 from actions.records import ActionClass, ActionRef
 from console.access import Right, item_or_404, may
+from console.addresses import action_address
 from console.checks import recent_check
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
@@ -28,7 +27,6 @@ TURNS_SHOWN = 6
 ENTRIES_SHOWN = 50
 MAX_SHOWN = 1_200_000
 """Characters of a value shown whole: a little more than Recall keeps, pretty-printed."""
-_REF = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})/([A-Za-z0-9._-]{1,128})/([1-9]\d{0,17})", re.ASCII)
 
 
 @signed_in
@@ -72,12 +70,6 @@ def result(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     return _whole(request, item, "Result", read_result(get_store(store), item.action))
 
 
-def parse_ref(text: str) -> ActionRef | None:
-    """The action named in an address (`store/agent/number`); None where it names none."""
-    match = _REF.fullmatch(text)
-    return ActionRef(match[1], match[2], int(match[3])) if match else None
-
-
 def action_context(
     request: HttpRequest, ref: ActionRef, *, form: DecisionForm | None = None, with_agent: bool = True
 ) -> dict[str, Any]:
@@ -114,8 +106,8 @@ def decision_context(item: ActionItem, form: DecisionForm | None = None) -> dict
         "is_pure": action is not None and action.action_class is ActionClass.PURE,
         "is_idempotent": action is not None and action.action_class is ActionClass.IDEMPOTENT,
         "is_held": item.lease is not None and item.lease.is_live,
-        "decide_url": reverse("decision", args=[item.store, item.agent, item.seq]),
-        "preview_url": reverse("decision-preview", args=[item.store, item.agent, item.seq]),
+        "decide_url": action_address(item.store, item.agent, item.seq, view="decision"),
+        "preview_url": action_address(item.store, item.agent, item.seq, view="decision-preview"),
     }
 
 

@@ -52,7 +52,7 @@ def _before(request: HttpRequest) -> int | None:
     said = request.GET.get("before", "")
     if not said:
         return None
-    if not said.isascii() or not said.isdigit() or len(said) > 18:
+    if not said.isascii() or not said.isdigit() or len(said) > 19 or int(said) >= 2**63:
         raise InvalidQuery(f"before is {said[:40]!r}; it is the number of a turn")
     return int(said)
 
@@ -68,4 +68,4 @@ def _is_open(item: ActionItem) -> bool:
 def _older(turns: tuple[Turn | Unreadable, ...]) -> int | None:
     """The number before which older turns stand; None at the beginning."""
     last = turns[-1].seq if len(turns) == TURNS else None
-    return last if last and last > 1 else None
+    return last if last and 1 < last < 2**63 else None

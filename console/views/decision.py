@@ -12,6 +12,7 @@ from django_htmx.http import trigger_client_event
 
 from actions.digests import canonical_json, sha256_text
 from actions.errors import InvalidDecision
+from actions.facts import CallKind
 from actions.queries import ActionItem
 from actions.records import ActionRef
 from actions.turns import SettlementTurn
@@ -20,10 +21,12 @@ from console.forms import DecisionForm, new_decision_form
 from console.htmx import render_part, wants_partial
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
+from console.stores import UnknownStore
+from console.views import errors
 from console.views.action import action_context, decision_context
 from console.views.gate import signed_in
 from console.views.queue import next_in_doubt
-from console.words import OUTCOMES
+from console.words import OUTCOMES, presets
 
 _BACK_TO_FORM = frozenset({AnswerKind.INVALID, AnswerKind.CHANGED, AnswerKind.ID_REUSED})
 """Answers after which the person goes on in the same form."""
@@ -46,9 +49,16 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     """Decide, if the turn to be written is the one that stood on the screen; else show that turn and ask once more."""
     ref = ActionRef(store, agent, seq)
     item = item_or_404(request.user, ref, Right.SETTLE)
-    form = _with_preset(request)
-    if not form.is_valid() or "preset" in request.POST:
-        return _form(request, item, form, status=200 if "preset" in request.POST else 422)
+    form, is_refused = _with_preset(request, item)
+    if is_refused:
+        form.add_error(None, "That reason is not offered for what you chose, so it was not put in.")
+        return _form(request, item, form, status=422)
+    if "preset" in request.POST:
+        return _form(request, item, form, status=200)
+    if "review" in request.POST:
+        return _form(request, item, form, status=200, must_review=form.is_valid())
+    if not form.is_valid():
+        return _form(request, item, form, status=422)
     wanted = form.to_request()
     if wanted.outcome != LATER and item.digest == wanted.seen and item.action and item.action.is_open:
         try:
@@ -67,7 +77,11 @@ def take_back(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRes
     """Withdraw the decision that is on its way."""
     ref = ActionRef(store, agent, seq)
     answer = withdraw(ref, by=_user(request), decision_id=request.POST.get("decision_id", ""))
-    return _answer(request, ref, None, answer)
+    try:
+        return _answer(request, ref, None, answer)
+    except UnknownStore:
+        # Its store was taken out of the settings: there is no action to show, but what became of the decision is known.
+        return errors.known(request, STATUS[answer.kind], answer.detail)
 
 
 def turn_digest(turn: SettlementTurn) -> str:
@@ -143,12 +157,17 @@ def _panel(
     return render_part(request, "actions/action.html", "decisions/_decision.html", context | extra, status=status)
 
 
-def _with_preset(request: HttpRequest) -> DecisionForm:
-    """A preset chosen without JavaScript is put into the reason; the form then comes back with it."""
+def _with_preset(request: HttpRequest, item: ActionItem) -> tuple[DecisionForm, bool]:
+    """A preset chosen without JavaScript is put into the reason; the form then comes back with it.
+
+    The second value: it is not one that the chosen outcome offers, so it was left out.
+    """
     data = request.POST.copy()
-    if preset := data.get("preset", ""):
+    preset = data.get("preset", "")
+    offered = presets(item.facts.kind if item.facts else CallKind.OTHER).get(data.get("outcome", ""), ())
+    if preset in offered:
         data["reason"] = f"{data.get('reason', '').rstrip()} {preset}".strip()
-    return DecisionForm(data)
+    return DecisionForm(data), bool(preset) and preset not in offered
 
 
 def _user(request: HttpRequest) -> User:

@@ -26,6 +26,11 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
     return _problem(request, 403, "Not yours to do", str(exception or "") or "Your roles do not allow this.")
 
 
+def known(request: HttpRequest, status: int, detail: str) -> HttpResponse:
+    """What became of a gesture whose own panel cannot be drawn any more."""
+    return _problem(request, status, "Your decision", detail)
+
+
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if wants_partial(request) and not request.user.is_authenticated:
         return to_login(request, ended=True)

@@ -9,7 +9,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from actions.records import ActionRef
 from console.access import Right, may, may_somewhere, visible, visible_stores
 from console.forms import HistoryFilters, problems_of
 from console.history import HistoryFilter, list_history
@@ -62,7 +61,6 @@ def entry(request: HttpRequest, store: str, number: int) -> HttpResponse:
     context = {
         "store": store,
         "entry": found,
-        "ref": ActionRef(store, found.agent, found.seq) if found.agent and found.seq else None,
         "detail": json.dumps(found.detail, indent=2, ensure_ascii=True) if found.detail else "",
     }
     return render_part(request, "history/entry.html", "history/_entry_whole.html", context)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from actions.digests import sha256_text
@@ -18,18 +16,18 @@ from actions.facts import LOWEST_RISK
 from actions.queries import ActionFilter, ActionItem, ActionPage, list_actions
 from actions.records import ActionRef
 from console.access import Right, may_somewhere, visible, visible_stores
+from console.addresses import action_address, parse_ref
 from console.checks import recent_check
 from console.forms import QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Decision, Note
 from console.services.decisions import current_decisions, latest_notes
 from console.untrusted import show
-from console.views.action import action_context, parse_ref
+from console.views.action import action_context
 from console.views.gate import signed_in
 from console.words import GROUPS, UNREADABLE_GROUP
 
 PAGE_SIZE = 50
-_AGENT = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +43,7 @@ class Row:
     @property
     def href(self) -> str:
         """Empty where no address can name the action: an unreadable record with a broken id."""
-        item = self.item
-        if item.seq is None or item.seq < 1 or not _AGENT.fullmatch(item.agent):
-            return ""
-        return reverse("action", args=[item.store, item.agent, item.seq])
+        return action_address(self.item.store, self.item.agent, self.item.seq)
 
     @property
     def key(self) -> str:

@@ -1,0 +1,53 @@
+"""Addresses of pages, or none: stores and histories may hold ids and numbers that no address can express."""
+
+from __future__ import annotations
+
+import re
+
+from django.urls import NoReverseMatch, reverse
+
+from actions.records import ActionRef
+
+_AGENT = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,128}", re.ASCII)  # a browser would resolve the dots away
+_NUMBER = re.compile(r"[1-9]\d{0,17}", re.ASCII)
+_REF = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
+
+
+def action_address(store: str, agent: str, seq: int | None, *, view: str = "action") -> str:
+    """The address of an action's page, or of a piece of it; empty where there is none."""
+    return _reverse(view, store, agent, seq) if _is_agent(agent) and is_number(seq) else ""
+
+
+def agent_address(store: str, agent: str) -> str:
+    """The address of an agent's page; empty where there is none."""
+    return _reverse("agent", store, agent) if _is_agent(agent) else ""
+
+
+def entry_address(store: str, number: int | None) -> str:
+    """The address of one entry of a store's history; empty where there is none."""
+    return _reverse("entry", store, number) if is_number(number) else ""
+
+
+def parse_ref(text: str) -> ActionRef | None:
+    """The action named in an address (`store/agent/number`); None where it names none that has a page."""
+    found = _REF.fullmatch(text)
+    if found is None or not _NUMBER.fullmatch(found[3]):
+        return None
+    ref = ActionRef(found[1], found[2], int(found[3]))
+    return ref if action_address(ref.store, ref.agent, ref.seq) else None
+
+
+def is_number(number: object) -> bool:
+    """Whether an address can express it; longer numbers are not even turned into text."""
+    return isinstance(number, int) and 0 < number < 10**18
+
+
+def _is_agent(agent: str) -> bool:
+    return _AGENT.fullmatch(agent) is not None
+
+
+def _reverse(view: str, *args: object) -> str:
+    try:
+        return reverse(view, args=args)
+    except NoReverseMatch:
+        return ""
