@@ -1,24 +1,58 @@
 #!/usr/bin/env python
-"""Django's command line for Settle. A setting that cannot be used is one line on stderr and exit 1, never a traceback."""
+"""Django's command line for Settle. Whatever goes wrong is one line on stderr and an exit code; --traceback shows more."""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
 import sys
+from pathlib import Path
+
+WRONG_USAGE = 2
+# Whose commands there are (settings.INSTALLED_APPS and Django's own), known without any setting.
+_WITH_COMMANDS = ["django.core", "axes", "console"]
+_WITH_COMMANDS += [f"django.contrib.{app}" for app in ("auth", "contenttypes", "sessions", "staticfiles")]
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
+    if any("\ud800" <= char <= "\udfff" for text in argv for char in text):
+        return _say("an argument is not UTF-8", WRONG_USAGE)
+    if len(argv) > 1 and argv[1] not in commands():
+        return _say(f"there is no command {argv[1][:60]!r}; ./run help lists them", WRONG_USAGE)
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # a database that is down, we say once ourselves
     try:
-        execute_from_command_line(sys.argv)
+        execute_from_command_line(argv)
     except ImproperlyConfigured as exc:
-        print(f"manage.py: {' '.join(str(exc).split())}", file=sys.stderr)
-        return 1
+        return _say(str(exc), 1)
+    except Exception as exc:
+        if "--traceback" in argv:
+            raise
+        return _say(f"{type(exc).__name__}: {next(iter(str(exc).splitlines()), '')}; --traceback shows more", 1)
     return 0
 
 
+def commands() -> frozenset[str]:
+    """Every command's name, and what Django takes for one."""
+    from django.core.management import find_commands
+
+    names = {"help", "version", "--help", "-h", "--version"}
+    for package in _WITH_COMMANDS:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            names.update(find_commands(str(Path(spec.origin).parent / "management")))
+    return frozenset(names)
+
+
+def _say(message: str, code: int) -> int:
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in " ".join(message.split()))
+    print(f"manage.py: {shown}", file=sys.stderr)
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.contrib.auth.models import User
@@ -15,6 +16,7 @@ from django.http import Http404
 
 from actions.errors import ActionsError
 from console.stores import ActionStore, UnknownStore, get_store, list_stores
+from console.trouble import name_of
 
 REFUSED = 1  # refused or impossible
 WRONG_USAGE = 2
@@ -24,6 +26,8 @@ class Command(BaseCommand):
     """A command says `run`; whatever goes wrong in it is one line and an exit code."""
 
     requires_system_checks: list[str] = []
+    may_be_empty: frozenset[str] = frozenset()
+    """Options that mean the same empty as left out. All others are refused: an empty variable in a script must not mean "every"."""
 
     def run(self, **options: Any) -> None:
         raise NotImplementedError
@@ -43,6 +47,10 @@ class Command(BaseCommand):
             refuse(f"the console's database: {_first_line(exc)}; is it there, and migrated?")
         except (ActionsError, Http404, PermissionDenied, ImproperlyConfigured) as exc:
             refuse(_first_line(exc))
+        except Exception as exc:
+            if options.get("traceback"):
+                raise
+            refuse(f"something unexpected went wrong here: {name_of(exc)}; --traceback shows more")
 
     def execute(self, *args: Any, **options: Any) -> Any:
         try:
@@ -58,7 +66,26 @@ class Command(BaseCommand):
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         if getattr(parser, "called_from_command_line", False):
             parser.error = lambda message: _exit(f"{subcommand}: {message}")  # type: ignore[method-assign]
+        parse = parser.parse_args
+
+        def checked(args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+            if problem := self._problem_with(list(args or ())):
+                _exit(f"{subcommand}: {problem}") if getattr(parser, "called_from_command_line", False) else misused(problem)
+            return parse(args, namespace)
+
+        parser.parse_args = checked  # type: ignore[method-assign,assignment]
         return parser
+
+    def _problem_with(self, arguments: list[str]) -> str:
+        """What no command takes: text that is not UTF-8, and options or names that are there and say nothing."""
+        if not all(is_utf8(text) for text in arguments):
+            return "an argument is not UTF-8"
+        for before, text in zip(["", *arguments], arguments, strict=False):
+            name, equals, value = text.partition("=")
+            option = name if text.startswith("--") and equals else before if before.startswith("-") and "=" not in before else ""
+            if (value if option == name else text) == "" and option not in self.may_be_empty:
+                return f"{option or 'an argument'} is given empty; leave it out or name something"
+        return ""
 
 
 def refuse(message: str) -> NoReturn:
@@ -86,6 +113,11 @@ def user_named(name: str) -> User:
     if not user.is_active:
         misused(f"user {name!r} is not active")
     return user
+
+
+def is_utf8(text: str) -> bool:
+    """False for what Python makes of bytes that are no UTF-8: half surrogate pairs, which no database keeps."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def printable(text: str) -> str:

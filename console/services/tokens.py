@@ -46,6 +46,21 @@ def find_caller(text: str) -> Caller | None:
     return Caller(user=token.user) if token.user.is_active else None
 
 
+def revoke_token(text: str) -> int:
+    """Forget one token; from now on it is nobody's. How many there were: 1 or 0."""
+    return Token.objects.filter(hash=_hash(text)).delete()[0]
+
+
+def revoke_user_tokens(user: User) -> int:
+    """Forget every token of a user. How many there were."""
+    return Token.objects.filter(user=user).delete()[0]
+
+
+def revoke_agent_tokens(store: str, agent: str) -> int:
+    """Forget every token of an agent. How many there were."""
+    return Token.objects.filter(user=None, store=store, agent=agent).delete()[0]
+
+
 def _draw() -> str:
     return PREFIX + secrets.token_urlsafe(32)
 

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, get_commands
 
+import manage
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.access import Right, may
 from console.models import Decision, Grant, Token
 from console.services.tokens import find_caller
 from console.stores import get_store
-from tests.console.conftest import PASSWORD, MemoryWriter
+from tests.console.conftest import PASSWORD, Cast, MemoryWriter
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import POSTGRES_URL
 
@@ -287,9 +288,7 @@ def test_an_entry_beyond_the_head_is_found(memory: RecordWriter, ana: User, monk
 
 def test_verify_audit_needs_what_it_is_given(three_entries: RecordWriter, tmp_path: Path) -> None:
     assert run("verify_audit", "--store", "nowhere").code == 2
-    assert run("verify_audit", "--anchor", str(tmp_path / "missing")).code == 2
-    (tmp_path / "anchors").write_text("")
-    assert run("verify_audit", "--anchor", str(tmp_path / "anchors")).code == 0
+    assert run("verify_audit", "--anchor", str(tmp_path / "missing")).code == 1
 
 
 def test_a_history_that_cannot_be_read_is_not_called_intact(records: RecordWriter, down: str) -> None:
@@ -337,6 +336,119 @@ def test_set_role_gives_and_takes_a_role(memory: RecordWriter, cyd: User) -> Non
 def test_set_role_refuses_what_it_does_not_know(memory: RecordWriter, cyd: User, arguments: tuple[str, ...]) -> None:
     assert run("set_role", *arguments).code == 2
     assert not Grant.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("set_role", "cyd", "operator", "--tool", ""),
+        ("set_role", "cyd", "operator", "--store", ""),
+        ("set_role", "cyd", "operator", "--store=", "--tool=send_email"),
+        ("set_role", "cyd", "operator", "--remove", "--store", ""),
+        ("set_role", "", "operator"),
+        ("create_token", ""),
+        ("create_token", "--agent", "main", ""),
+        ("create_token", "--agent", "", "billing-7"),
+        ("create_token", "", "--agent", "main", "billing-7"),
+        ("revoke_token", ""),
+        ("revoke_token", "--user", ""),
+        ("revoke_token", "--agent", "main", ""),
+        ("verify_audit", "--store", ""),
+        ("verify_audit", "--store="),
+        ("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", ""),
+        ("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", "cyd", "--decision-id", ""),
+        ("prepare_store", ""),
+        ("create_user", ""),
+    ],
+    ids=" ".join,
+)
+def test_what_is_given_empty_never_means_every(memory: RecordWriter, cyd: User, arguments: tuple[str, ...]) -> None:
+    said = run(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert "given empty" in said.err
+    assert not Grant.objects.exists()
+    assert not Token.objects.exists()
+
+
+def test_an_empty_result_is_no_result(memory: RecordWriter, ana: User) -> None:
+    memory.action("billing-7", 1)
+    settle = ("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user", "ana", "--result", "")
+    assert run(*settle).code == 0
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+def test_text_that_is_not_utf_8_is_refused_by_every_command(memory: RecordWriter, ana: User, place: int) -> None:
+    arguments = ["set_role", "ana", "operator", "--tool", "x"]
+    arguments[place] = "--tool=\udcff" if place == 3 else "\udcff"
+    assert run(*arguments) == Said(2, "", "an argument is not UTF-8")
+
+
+def test_an_unforeseen_error_is_one_line_without_its_text(memory: RecordWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("secret-argument")
+
+    monkeypatch.setattr("console.management.commands.open_actions.list_actions", broken)
+    said = run("open_actions")
+    assert (said.code, said.out, "secret-argument" in said.err, "\n" in said.err) == (1, "", False, False)
+    assert "RuntimeError" in said.err
+    with pytest.raises(RuntimeError):
+        run("open_actions", "--traceback")
+
+
+def test_settle_says_that_somebody_has_no_role_there(records: RecordWriter, cyd: User, person: Cast) -> None:
+    records.action("billing-7", 1)
+    person("eve", ("operator", "elsewhere", ""))
+    arguments = ("settle", "main", "billing-7", "1", "done", "--reason", "x", "--user")
+    assert run(*arguments, "cyd").err == "user cyd has no role here; set_role cyd operator gives one"
+    assert run(*arguments, "eve").err == "user eve has no role in store main; their roles are limited to others"
+
+
+def test_a_token_is_revoked(memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (run("create_token", "ana").out.strip() for _ in range(2))
+    assert run("revoke_token", first) == Said(0, "revoked 1 token\n", "")
+    assert (find_caller(first), find_caller(second) is None) == (None, False)
+    assert run("revoke_token", first).code == 1
+    monkeypatch.setattr("sys.stdin", StringIO(f"{second}\n"))
+    assert run("revoke_token", "-").code == 0
+    assert find_caller(second) is None
+
+
+def test_every_token_of_a_user_or_an_agent_is_revoked(memory: RecordWriter, ana: User, ben: User) -> None:
+    tokens = [run("create_token", "ana").out.strip() for _ in range(2)]
+    others = [run("create_token", "ben").out.strip(), run("create_token", "--agent", "main", "billing-8").out.strip()]
+    agents = [run("create_token", "--agent", "main", "billing-7").out.strip() for _ in range(2)]
+    User.objects.filter(username="ana").update(is_active=False)
+
+    assert run("revoke_token", "--user", "ana") == Said(0, "revoked 2 tokens\n", "")
+    assert run("revoke_token", "--agent", "main", "billing-7") == Said(0, "revoked 2 tokens\n", "")
+
+    assert [find_caller(token) for token in tokens + agents] == [None] * 4
+    assert all(find_caller(token) for token in others)
+    assert run("revoke_token", "--user", "ana").code == 1
+    assert run("revoke_token", "--agent", "gone", "billing-7").code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--user", "nobody"), ("t", "--user", "ana"), ("--user", "ana", "--agent", "main", "a")]
+)
+def test_revoke_token_takes_exactly_one_of_three(memory: RecordWriter, ana: User, arguments: tuple[str, ...]) -> None:
+    run("create_token", "ana")
+    assert run("revoke_token", *arguments).code == 2
+    assert Token.objects.count() == 1
+
+
+@pytest.mark.parametrize("name", ["ana", "ANA", "Ana", "ａna"])
+def test_names_that_differ_only_in_case_are_one(ana: User, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO(f"{PASSWORD}\n"))
+    assert run("create_user", name).code == 1
+    assert User.objects.count() == 1
+
+
+@pytest.mark.parametrize("password", ["correct horse\udcff battery", "correct horse\x00 battery"])
+def test_a_password_that_no_keyboard_makes_is_refused(db: None, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO(f"{password}\n"))
+    assert run("create_user", "eve").code == 2
+    assert not User.objects.exists()
 
 
 def test_create_user_reads_the_password_from_stdin(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,6 +527,41 @@ def test_a_shell_sees_wrong_usage_in_one_line(shell: Shell) -> None:
     ):
         said = shell(*arguments)
         assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+
+
+def test_a_shell_sees_bytes_that_are_no_text_and_unknown_commands_in_one_line(shell: Shell) -> None:
+    bad = b"\xff".decode("utf-8", "surrogateescape")
+    for arguments in (
+        ("create_token", bad),
+        ("set_role", "ana", "viewer", "--tool", bad),
+        ("migrate", bad),
+        (bad,),
+        ("nonsense",),
+    ):
+        for database in ({}, {"DATABASE_URL": ""}):
+            said = shell(*arguments, **database)
+            assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1), said
+    with_bad_password = subprocess.run(
+        [sys.executable, "manage.py", "create_user", "eve"],
+        cwd=ROOT,
+        input=b"a long \xff password\n",
+        capture_output=True,
+        timeout=60,
+    )
+    assert with_bad_password.returncode == 2
+    assert with_bad_password.stderr.count(b"\n") == 1
+
+
+def test_a_shell_sees_the_failure_of_djangos_own_commands_in_one_line(shell: Shell) -> None:
+    away = "postgres://nobody:secret-pw@127.0.0.1:1/nothing?connect_timeout=1"
+    said = shell("migrate", DATABASE_URL=away)
+    assert (said.code, len(said.err.splitlines())) == (1, 1), said.err
+    assert "secret-pw" not in said.err
+    assert "Traceback" in shell("migrate", "--traceback", DATABASE_URL=away).err
+
+
+def test_every_installed_command_is_known_without_settings() -> None:
+    assert set(get_commands()) <= set(manage.commands())
 
 
 def test_a_shell_sees_a_missing_database_in_one_line(shell: Shell) -> None:

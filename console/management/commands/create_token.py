@@ -16,7 +16,7 @@ from console.services.tokens import create_agent_token, create_user_token
 class Command(Base):
     help = (
         "Make a token for the API and print it, alone; only its hash is kept, so nobody can print it again. A user's token acts as that user. "
-        "An agent's token reads the decisions about that agent's actions and nothing else."
+        "An agent's token reads the decisions about that agent's actions and nothing else. revoke_token takes it back."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -25,9 +25,9 @@ class Command(Base):
 
     def run(self, **options: Any) -> None:
         user, agent = options["user"], options["agent"]
-        if bool(user) == bool(agent):
+        if (user is None) == (agent is None):
             misused("name either a user or --agent STORE AGENT")
-        if user:
+        if user is not None:
             self.stdout.write(create_user_token(user_named(user)))
             return
         store, name = agent

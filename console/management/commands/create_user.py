@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 from django.db import IntegrityError, transaction
 
 from console.management.base import Command as Base
-from console.management.base import misused, refuse
+from console.management.base import is_utf8, misused, refuse
 
 
 class Command(Base):
@@ -23,19 +23,33 @@ class Command(Base):
         parser.add_argument("--superuser", action="store_true", help="with every role")
 
     def run(self, **options: Any) -> None:
-        password = sys.stdin.readline().rstrip("\r\n")
-        if not password:
-            misused("there is no password on stdin")
-        user = User(username=options["name"], is_superuser=options["superuser"], is_staff=options["superuser"])
+        password = _password()
+        name = User.normalize_username(options["name"])
+        user = User(username=name, is_superuser=options["superuser"], is_staff=options["superuser"])
         user.set_password(password)
         try:
             validate_password(password, user)
             user.full_clean(exclude=["password"], validate_unique=False)
         except ValidationError as exc:
             misused("; ".join(exc.messages))
+        # People take `Ana` and `ana` for one person, and so do those who read the history.
+        if like := User.objects.filter(username__iexact=name).first():
+            refuse(f"there is a user {like.get_username()!r} already")
         try:
             with transaction.atomic():
                 user.save()
         except IntegrityError:
-            refuse(f"there is a user {options['name']!r} already")
-        self.stdout.write(f"created user {options['name']}")
+            refuse(f"there is a user {name!r} already")
+        self.stdout.write(f"created user {name}")
+
+
+def _password() -> str:
+    try:
+        password = sys.stdin.readline().rstrip("\r\n")
+    except UnicodeDecodeError:
+        misused("the password on stdin is not UTF-8")
+    if not is_utf8(password) or "\x00" in password:
+        misused("the password on stdin is not UTF-8, or holds a NUL")
+    if not password:
+        misused("there is no password on stdin")
+    return password

@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
+from console.access import Right, has_any_role, may_somewhere
 from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
 from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, end_of_request
@@ -21,6 +22,8 @@ class Command(Base):
         "Settle an open action as USER says. The first word of the output is the state of the decision: written, proposed, held or waiting. "
         "Idempotent actions are settled with a warning, pure ones can only be abandoned. Needs no broker."
     )
+
+    may_be_empty = frozenset({"--result", "--error", "--reason"})  # an empty reason is refused by the rules, in their words
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("store")
@@ -47,6 +50,11 @@ class Command(Base):
             end_of_request(request, by=user)
         except InvalidDecision as exc:
             misused(str(exc))
+        # A page says 404 to strangers; who sits at a shell may be told why.
+        if not has_any_role(user):
+            refuse(f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one")
+        if not may_somewhere(user, Right.READ, store=options["store"]):
+            refuse(f"user {user.get_username()} has no role in store {options['store']}; their roles are limited to others")
         self._say(decide(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user), request)
 
     def _say(self, answer: Answer, request: DecisionRequest) -> None:
