@@ -28,7 +28,7 @@ from actions.errors import (
 from actions.queries import ActionItem, get_action
 from actions.records import ActionClass, ActionEnd, ActionRef, ActionStatus, Entry
 from actions.redaction import redact_text
-from actions.rules import MAX_REASON_CHARS, SETTLED_STATUSES, check_end_for, check_text
+from actions.rules import MAX_REASON_CHARS, SETTLED_STATUSES, check_end_for, check_text, has_visible_text
 from actions.settle import check_decision_id, make_end, preview_turn
 from actions.turns import SettlementTurn
 from console.access import Right, is_possible, item_or_404, may_somewhere, require
@@ -172,7 +172,7 @@ def check_request(request: DecisionRequest) -> None:
         return
     if request.result or request.error:
         raise InvalidDecision("a note has neither a result nor an error")
-    if not request.reason.strip():
+    if not has_visible_text(request.reason):
         raise InvalidDecision("a note is required: what did you look at, and what is missing?")
     if len(request.reason) > MAX_REASON_CHARS:
         raise InvalidDecision(f"the note has {len(request.reason)} characters; the limit is {MAX_REASON_CHARS}")

@@ -132,7 +132,16 @@
     reason.focus();
     reason.dispatchEvent(new Event("input", { bubbles: true }));
   }, true);
+  // Enter in a field presses the form's first button: the turn is shown anew where it stands, nothing is sent to be written.
   document.addEventListener("submit", (event) => {
+    if (!event.submitter || !event.submitter.matches("[data-review]")) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    preview(event.target, 0);
+  }, true);
+  document.addEventListener("submit", (event) => {
+    // Whoever signs out leaves nothing behind: the next person at this tab is another one.
+    if (event.target.matches("[data-forget]")) for (const key of Object.keys(sessionStorage)) if (key.startsWith("draft:")) sessionStorage.removeItem(key);
     const button = event.submitter;
     if (button && button.hasAttribute("data-once")) setTimeout(() => { button.disabled = true; });
   });

@@ -190,6 +190,9 @@ def test_an_unreadable_record_cannot_be_settled(records: RecordWriter, ana: User
         ({"decision_id": "neither-is-\x00"}, "8 to 64"),
         ({"look_again_at": datetime.now(UTC)}, "goes with later only"),
         ({"outcome": "later", "reason": " "}, "a note is required"),
+        ({"outcome": "later", "reason": "\u200b\u2060\u00ad\ufeff"}, "a note is required"),
+        ({"outcome": "later", "reason": "\u202e \u2066\u2069"}, "a note is required"),
+        ({"reason": "\u200b\u2060\u00ad\ufeff"}, "a reason is required"),
         ({"outcome": "later", "result": "x"}, "neither a result nor an error"),
         ({"outcome": "later", "reason": "a\x00b"}, "NUL"),
         ({"outcome": "later", "look_again_at": datetime(2026, 1, 1)}, "no zone"),  # noqa: DTZ001
