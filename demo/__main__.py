@@ -11,8 +11,10 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from types import FrameType
@@ -25,7 +27,7 @@ from demo.console import HOST, Console
 from demo.databases import Addresses
 from demo.home import Home, Refused, Secrets
 from demo.prepare import USERNAME
-from demo.stage import ROOT, Stage, inherited, resuming
+from demo.stage import RECORDS_URL, ROOT, Stage, inherited, resuming
 from local import postgres, processes, valkey
 from local.postgres import Postgres
 from local.processes import ProcessGroup, ServerError
@@ -55,8 +57,19 @@ def main(argv: list[str]) -> int:
         problem = f"this user may not write {exc.filename}; give it to them, or run the demo as its owner"
     except (OSError, psycopg.Error) as exc:
         problem = " ".join(str(exc).split())
+    except Exception as exc:
+        problem = unexpected(home, exc)
     print(f"demo: {problem}", file=sys.stderr)
     return 1
+
+
+def unexpected(home: Home, exc: Exception) -> str:
+    """One line about what nobody foresaw; the rest goes into a log. Everything that was started has been stopped by now."""
+    log = home.logs / "demo.log"
+    with contextlib.suppress(OSError), log.open("a") as out:
+        traceback.print_exception(exc, file=out)
+    said = f"{type(exc).__name__}: {' '.join(str(exc).split())}"[:200]
+    return f"something unexpected went wrong ({said}); see {log}, or begin anew with ./run demo --fresh"
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -86,7 +99,7 @@ def start(home: Home, *, port: int, fresh: bool) -> int:
             require_free(port)
             if fresh:
                 home.forget_everything()
-            home.logs.mkdir(parents=True, exist_ok=True)
+            home.make_private_folders()
             run(home, port=port)
     except Stopped:
         print("stopped", flush=True)
@@ -123,7 +136,8 @@ def run(home: Home, *, port: int) -> None:
     tell = teller()
     tell("starting PostgreSQL and Valkey")
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(postgres.start(home.postgres)).server
+        database = stack.enter_context(postgres.start(home.postgres))
+        server = database.server
         broker = stack.enter_context(valkey.start(home.valkey))
         kept = home.secrets()
         addresses = databases.create(server, console_password=kept.console_password, agents_password=kept.agents_password)
@@ -153,7 +167,20 @@ def run(home: Home, *, port: int) -> None:
         print(welcome(face.url, kept.password, doubtful_agent(addresses.agents)), flush=True)
         while True:
             face.require_alive()
+            stage.require_alive()
+            require_running(PostgreSQL=database.process, Valkey=broker.process)
             time.sleep(STAY_POLL_S)
+
+
+def require_running(**servers: subprocess.Popen[bytes]) -> None:
+    """Notice a server that ended by itself.
+
+    Raises:
+        Refused: one has.
+    """
+    for name, process in servers.items():
+        if process.poll() is not None:
+            raise Refused(f"{name} ended with exit code {process.returncode}; start the demo again, the data are kept")
 
 
 def teller() -> Callable[[str], None]:
@@ -233,9 +260,9 @@ def resume(home: Home, agent: str) -> int:
     part = cast.part_of(agent)
     if part is None or agent not in known:
         raise Refused(f"there is no agent {agent!r} here; there are {', '.join(sorted(known))}")
-    line = resuming(part, url=url, world=home.world)
+    line = resuming(part, world=home.world)
     os.chdir(ROOT)
-    os.execve(line[0], line, inherited())  # noqa: S606 - no shell, on purpose
+    os.execve(line[0], line, inherited() | {RECORDS_URL: url})  # noqa: S606 - no shell, on purpose
 
 
 if __name__ == "__main__":

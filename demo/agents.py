@@ -1,4 +1,4 @@
-"""One of the demo's agents: `python -m demo.agents run --agent ID --url URL --world DIR --script NAME`.
+"""One of the demo's agents: `python -m demo.agents run --agent ID --world DIR --script NAME`, and DEMO_RECORDS_URL.
 
 A real LangGraph agent whose calls Recall records on PostgreSQL; only its model is scripted, so no key and no network are
 needed. It can be killed inside a tool (`--kill-in TOOL --kill before|after`) or left hanging there (`--hang TOOL`).
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from demo.caution import Seen, Sight
 from demo.scripts import SCRIPTS
+from demo.stage import RECORDS_URL
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -49,7 +50,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo.agents")
     run = parser.add_subparsers(dest="command", required=True).add_parser("run", help="run one agent")
     run.add_argument("--agent", required=True, metavar="ID")
-    run.add_argument("--url", required=True, help="PostgreSQL with pgvector")
     run.add_argument("--world", required=True, type=Path, metavar="DIR", help="where the effects are written")
     run.add_argument("--script", required=True, choices=sorted(SCRIPTS))
     run.add_argument("--lease", type=float, default=5, metavar="SECONDS")
@@ -58,6 +58,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     run.add_argument("--hang", default="", metavar="TOOL", help="never return from this tool")
     run.add_argument("--resume", action="store_true", help="carry on, and print the briefing and what is done next")
     run.add_argument("--no-wait", action="store_true", help="refuse when another process holds the lease")
+    if not os.environ.get(RECORDS_URL):
+        parser.error(f"{RECORDS_URL} is not set; it names the PostgreSQL with pgvector where the records are kept")
     return parser.parse_args(argv)
 
 
@@ -67,7 +69,7 @@ def opened(args: argparse.Namespace) -> Iterator[RecallResume]:
     from polign_recall import Client
     from recall_langgraph import RecallResume
 
-    with Client(agent=True, backend="pgvector", backend_url=args.url) as client:
+    with Client(agent=True, backend="pgvector", backend_url=os.environ[RECORDS_URL]) as client:
         resume = RecallResume(args.agent, client=client, lease_ttl=args.lease)
         open_when_free(resume, wait=not args.no_wait)
         with resume:

@@ -37,10 +37,11 @@ class Console:
         return self._spawn("prepare", ["demo.prepare", str(self.home.token)], owner)
 
     def start(self) -> None:
-        """Start the web server, and one worker with beat."""
+        """Start the web server, one worker, and beat beside it: inside the worker it could die and nobody would notice."""
         self._spawn("web", ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"])
-        worker = ["celery", "--app", "console", "worker", "--beat", "--schedule", str(self.home.schedule)]
-        self._spawn("worker", [*worker, "--concurrency", "2", "--loglevel", "info"])
+        self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "2", "--loglevel", "info"])
+        beat = ["celery", "--app", "console", "beat", "--schedule", str(self.home.schedule), "--pidfile", ""]
+        self._spawn("beat", [*beat, "--loglevel", "info"])
 
     def _spawn(self, name: str, module: list[str], more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         env = {**inherited(), **self.environment, **(more or {})}

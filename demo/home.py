@@ -68,7 +68,8 @@ class Home:
         Raises:
             Refused: another one runs.
         """
-        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._close_to_others()
         with self._lock.open("a+") as lock:
             if not _locked(lock):
                 raise Refused(f"a demo is already running ({self._who()}); stop that one first")
@@ -82,6 +83,17 @@ class Home:
             finally:
                 self.forget_address()
                 heir.communicate()
+
+    def _close_to_others(self) -> None:
+        """The folder is its owner's. Only where an earlier demo of root's keeps the server's data in it, `nobody` must pass through to them."""
+        is_passed_through = os.geteuid() == 0 and (self.postgres / "data").exists()
+        self.folder.chmod(0o711 if is_passed_through else 0o700)
+
+    def make_private_folders(self) -> None:
+        """For logs and for the world: both tell what agents did, and to whom."""
+        for folder in (self.logs, self.world):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
 
     def _leave_to_an_heir(self) -> subprocess.Popen[bytes]:
         """A process that takes the address away when we end without doing so, killed for example: it sees our end of its pipe close."""
@@ -138,6 +150,7 @@ class Home:
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self._secrets, self.token, *self.folder.glob(f"{self.schedule.name}*")):
             file.unlink(missing_ok=True)
+        self._close_to_others()
 
     def secrets(self) -> Secrets:
         """Those of the first start."""

@@ -38,7 +38,7 @@ def agents(url: str) -> frozenset[str]:
         if table(connection) is None:
             return frozenset()
         rows = connection.execute("SELECT name FROM recall.recall_leases WHERE collection = %s", [COLLECTION])
-        return frozenset(name for (name,) in rows)
+        return frozenset(name for (name,) in rows if name)
 
 
 def calls(url: str) -> list[Call]:
@@ -52,12 +52,16 @@ def calls(url: str) -> list[Call]:
     return [call for agent, body in rows if (call := _call(agent, body))]
 
 
-def _call(agent: str, body: str) -> Call | None:
+def _call(agent: object, body: object) -> Call | None:
+    """None where it cannot be read: what is wrong with it, the console shows; the demo has no business with it."""
     try:
-        read = json.loads(body)
-        return Call(agent=agent, tool=read["tool"], action_class=read["class"], status=read["status"], key=read["key"])
-    except (ValueError, KeyError, TypeError):
+        read = json.loads(body) if isinstance(body, str) else {}
+        said = [agent, *(read[name] for name in ("tool", "class", "status", "key"))]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    if not all(isinstance(text, str) for text in said):
+        return None
+    return Call(agent=said[0], tool=said[1], action_class=said[2], status=said[3], key=said[4])
 
 
 def table(connection: psycopg.Connection) -> sql.Identifier | None:

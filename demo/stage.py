@@ -19,6 +19,9 @@ from local import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 CURTAIN = "curtain"
+RECORDS_URL = (
+    "DEMO_RECORDS_URL"  # the agents' database, with its password: in the environment, for command lines are everybody's to read
+)
 TOLD = "* "  # so begin the lines that are meant for us; others are complaints
 # What a shell may carry and the demo's processes may not see: other stores; and "no bytecode", which would make each of them
 # compile its libraries anew (they lie in an environment of our own).
@@ -32,10 +35,10 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _FOREIGN}
 
 
-def arguments(part: Part, *, url: str, world: Path, resume: bool = False) -> list[str]:
-    """What demo/agents.py is to do for a part; with `resume`, what the killed agent's next process is to do."""
+def arguments(part: Part, *, world: Path, resume: bool = False) -> list[str]:
+    """What demo/agents.py is to do for a part; with `resume`, what the killed agent's next process is to do. RECORDS_URL says where."""
     line = ["run", "--agent", part.agent, "--script", part.script]
-    line += ["--url", url, "--world", str(world), "--lease", str(part.lease_s)]
+    line += ["--world", str(world), "--lease", str(part.lease_s)]
     if resume:
         return [*line, "--resume", "--no-wait"]
     if part.kill_in:
@@ -43,16 +46,17 @@ def arguments(part: Part, *, url: str, world: Path, resume: bool = False) -> lis
     return [*line, "--hang", part.hang] if part.hang else line
 
 
-def resuming(part: Part, *, url: str, world: Path) -> list[str]:
-    """The command line of a killed agent's next process."""
-    return [sys.executable, "-m", "demo.agents", *arguments(part, url=url, world=world, resume=True)]
+def resuming(part: Part, *, world: Path) -> list[str]:
+    """The command line of a killed agent's next process; it needs RECORDS_URL in its environment."""
+    return [sys.executable, "-m", "demo.agents", *arguments(part, world=world, resume=True)]
 
 
 class Stage:
     """The play. Call `pump` often; it never waits. All agents are gone when the stage is left."""
 
     def __init__(self, *, url: str, world: Path, logs: Path, tell: Callable[[str], None]) -> None:
-        self._line: list[str | Path] = [sys.executable, "-m", "demo.troupe", "--url", url, "--world", world, "--logs", logs]
+        self._line: list[str | Path] = [sys.executable, "-m", "demo.troupe", "--world", world, "--logs", logs]
+        self._env = inherited() | {RECORDS_URL: url}
         self._log = logs / "agents.log"
         self._tell = tell
         self._troupe: subprocess.Popen[bytes] | None = None
@@ -71,7 +75,16 @@ class Stage:
         """Let the play begin, once."""
         self._log.unlink(missing_ok=True)
         line = [*self._line, json.dumps([asdict(part) for part in parts])]
-        self._troupe = processes.spawn(line, env=inherited(), cwd=ROOT, log=self._log)
+        self._troupe = processes.spawn(line, env=self._env, cwd=ROOT, log=self._log)
+
+    def require_alive(self) -> None:
+        """Notice that the agents' process ended after the play.
+
+        Raises:
+            Refused: it did; whoever was to stay alive is gone with it.
+        """
+        if self._troupe is not None and self._troupe.poll() is not None:
+            raise Refused(f"the agents' process ended with exit code {self._troupe.returncode}; see {self._log}")
 
     def pump(self) -> None:
         """Tell what has happened meanwhile.

@@ -1,6 +1,6 @@
 """The process that plays the cast: it loads the agents' libraries once, then forks a process for each agent, a few at a time.
 
-`python -m demo.troupe --url URL --world DIR --logs DIR PARTS`, with the parts as JSON. Tells in a line what happens,
+`python -m demo.troupe --world DIR --logs DIR PARTS`, with the parts as JSON and RECORDS_URL in the environment. Tells in a line what happens,
 CURTAIN when all have played but for those who are to stay alive, and stays for these. Agents die with it.
 """
 
@@ -30,8 +30,7 @@ _PR_SET_PDEATHSIG = 1
 class Troupe:
     """The agents' processes, by their ids."""
 
-    def __init__(self, parts: list[Part], *, url: str, world: Path, logs: Path) -> None:
-        self._url = url
+    def __init__(self, parts: list[Part], *, world: Path, logs: Path) -> None:
         self._world = world
         self._logs = logs
         self._waiting = deque(parts)
@@ -61,7 +60,7 @@ class Troupe:
         code = 1
         try:
             _print_into(self._log(part))
-            code = agents.main(arguments(part, url=self._url, world=self._world))
+            code = agents.main(arguments(part, world=self._world))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -117,14 +116,13 @@ def _print_into(log: Path) -> None:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.troupe")
-    parser.add_argument("--url", required=True)
     parser.add_argument("--world", required=True, type=Path)
     parser.add_argument("--logs", required=True, type=Path)
     parser.add_argument("parts")
     args = parser.parse_args(argv)
     parts = [Part(**part) for part in json.loads(args.parts)]
     agents.load()
-    Troupe(parts, url=args.url, world=args.world, logs=args.logs).play()
+    Troupe(parts, world=args.world, logs=args.logs).play()
     if any(part.hang for part in parts):
         signal.pause()
     return 0

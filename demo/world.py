@@ -23,6 +23,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # names and addresses, if only invented ones
 
     def append(self, file: str, key: str, effect: Mapping[str, object]) -> None:
         """Write one effect and wait until it is on disk."""

@@ -17,7 +17,7 @@ from actions.store import open_store
 from demo import records
 from demo.cast import CAST, LIVE, Part
 from demo.records import Call
-from demo.stage import ROOT, Stage, resuming
+from demo.stage import RECORDS_URL, ROOT, Stage, inherited, resuming
 from demo.world import INVOICES, MAIL, PAYMENTS, TICKETS, World
 from local import processes
 from local.postgres import Postgres, connect
@@ -40,6 +40,10 @@ class Play:
     def __post_init__(self) -> None:
         self.world = World(self.folder / "world")
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return inherited() | {RECORDS_URL: self.url}
+
     def stage(self) -> Stage:
         return Stage(url=self.url, world=self.world.folder, logs=self.folder, tell=self.lines.append)
 
@@ -61,8 +65,8 @@ class Play:
         """Let the agent carry on; answers what it prints."""
         part = next(part for part in CAST if part.agent == agent)
         processes.wait_until(lambda: not self.is_held(agent), what=f"the end of {agent}'s lease")
-        line = resuming(part, url=self.url, world=self.world.folder)
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20).stdout
+        line = resuming(part, world=self.world.folder)
+        return subprocess.run(line, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=True, timeout=20).stdout
 
     def settle(self, agent: str, status: ActionStatus, reason: str, *, result: str = "") -> None:
         """Say what became of the agent's last call, as the console does."""
@@ -183,9 +187,9 @@ def test_hostile_text_is_printed_as_escapes(play: Play) -> None:
 
 
 def test_an_agent_at_work_is_not_resumed(play: Play) -> None:
-    line = resuming(LIVE, url=play.url, world=play.world.folder)
+    line = resuming(LIVE, world=play.world.folder)
 
-    refused = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    refused = subprocess.run(line, cwd=ROOT, env=play.environment, capture_output=True, text=True, timeout=20)
 
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"{LIVE.agent} is at work")

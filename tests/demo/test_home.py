@@ -83,3 +83,12 @@ def test_secrets_are_drawn_once_and_anew_when_everything_is_forgotten(home: Home
         home.forget_everything()
         assert home.secrets() != first
         assert not home.world.exists()
+
+
+def test_the_folders_are_their_owners_alone_also_those_of_an_older_demo(home: Home) -> None:
+    home.logs.mkdir(parents=True, mode=0o755)
+    home.folder.chmod(0o755)
+    with home.held():
+        home.make_private_folders()
+        for folder in (home.folder, home.logs, home.world):
+            assert folder.stat().st_mode & 0o777 == 0o700

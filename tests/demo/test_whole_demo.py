@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from local import processes
+from local import postgres, processes
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
@@ -79,6 +79,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     started = Demo(folder)
     yield started
     processes.stop(started.process)
+    postgres.remove_data(folder / ".data/postgres")  # as root they may lie elsewhere
 
 
 @pytest.mark.xdist_group("whole-demo")
@@ -89,6 +90,24 @@ def test_the_demo_says_where_it_is_and_has_calls_in_doubt(demo: Demo) -> None:
     assert len(doubts) >= 3
     assert {"send_email", "create_payment", "open_ticket"} <= {item["tool"] for item in doubts}
     assert [item["tool"] for item in demo.actions("?state=in_flight")] == ["send_email"]
+
+
+@pytest.mark.xdist_group("whole-demo")
+def test_nothing_of_it_is_for_other_users_to_read(demo: Demo) -> None:
+    drawn = json.loads((demo.folder / ".data/demo.secrets.json").read_text())
+    secrets = {*drawn.values(), demo.said["token"], demo.said["password"]}
+    lines = [" ".join(process.cmdline()) for process in demo.descendants()]
+    assert not [line for line in lines if any(secret in line for secret in secrets)]
+    assert not any("://" in line and "@" in line for line in lines)
+    for folder in (".data", ".data/logs", ".data/world"):
+        assert (demo.folder / folder).stat().st_mode & 0o777 == 0o700, folder
+
+
+@pytest.mark.xdist_group("whole-demo")
+def test_beat_is_a_process_of_its_own(demo: Demo) -> None:
+    lines = [process.cmdline() for process in psutil.Process(demo.process.pid).children()]
+    assert [line for line in lines if "beat" in line]
+    assert not [line for line in lines if "worker" in line and ("-B" in line or "--beat" in line)]
 
 
 @pytest.mark.xdist_group("whole-demo")
