@@ -55,3 +55,9 @@ def test_it_is_not_ready_without_its_database(client: Client, monkeypatch: pytes
 def test_only_asking_is_allowed(client: Client, path: str) -> None:
     assert client.head(path).status_code == 200
     assert client.post(path).status_code == 405
+
+
+def test_it_is_not_ready_while_its_database_is_read_only(client: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL transaction_read_only = on")
+    assert client.get("/readyz").status_code == 503
