@@ -168,6 +168,34 @@ def test_a_preset_without_javascript_fills_the_reason_and_writes_nothing(memory:
     assert status_of(ref) == ActionStatus.STARTED
 
 
+@pytest.mark.parametrize("outcome", ["", "failed", "abandoned", "later"])
+def test_a_preset_of_another_outcome_is_refused(memory: RecordWriter, ana: User, outcome: str) -> None:
+    ref = memory.action("m-1", 1)
+    client = browser(ana)
+    form = {**hidden(client.get(path_of(ref)).content.decode()), "outcome": outcome, "reason": "Mine", "error": "x"}
+
+    response = client.post(path_of(ref, "decision/"), {**form, "preset": "Found in the Sent folder"})
+
+    assert response.status_code == 422
+    assert re.search(r'<textarea id="reason"[^>]*>\s*Mine</textarea>', response.content.decode())
+    assert status_of(ref) == ActionStatus.STARTED
+
+
+def test_the_default_button_of_the_form_shows_the_turn_and_writes_nothing(memory: RecordWriter, ana: User) -> None:
+    ref = memory.action("m-1", 1)
+    client = browser(ana)
+    page = client.get(path_of(ref)).content.decode()
+    first = re.search(r"<button[^>]*>", page[page.index('id="decision-form"') :])
+    assert first is not None
+    assert 'name="review"' in first[0]
+
+    response = client.post(path_of(ref, "decision/"), {**filled(client, ref), "review": "1"})
+
+    assert response.status_code == 200
+    assert "Not written yet." in said(response)
+    assert status_of(ref) == ActionStatus.STARTED
+
+
 def test_a_reason_is_required(memory: RecordWriter, ana: User) -> None:
     ref = memory.action("m-1", 1)
     client = browser(ana)
