@@ -505,7 +505,7 @@ class PostgresStore:
         if self._known is not None and self._known.has_audit:
             return True
         found, readable = self._count_audit(connection)
-        if found and found != readable:
+        if found and readable != 2:
             raise StoreUnusable(self.name, postgres_setup.no_history(connection))
         return found == 2
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
 from actions.digests import canonical_json
+from actions.errors import StoreUnusable
 from actions.records import ActionStatus, Entry, Link, NewEntry
 from actions.store.audit import GENESIS, link_hash, verify_chain
 from actions.store.base import ActionStore
+from actions.store.memory import MemoryStore
 from actions.store.postgres import PostgresStore
+from local.postgres import Postgres
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.gestures import an_end, decide, verify
+from tests.store.memory_writer import MemoryWriter
 
 FULL = NewEntry(
     kind="proposed",
@@ -203,6 +211,82 @@ def test_a_cut_tail_is_found_by_the_head(alone: tuple[PostgresStore, RecallWrite
     assert (first_bad, "head says 4" in problem) == (4, True)
 
 
+COLUMNS = {
+    "at": ("at + interval '1 microsecond'", "'infinity'"),
+    "kind": ("'observed'", "''"),
+    "actor": ("'operator eve'", "''"),
+    "agent": ("'b'", "''"),
+    "seq": ("seq + 1", "NULL"),
+    "tool": ("'other'", "''"),
+    "decision_id": ("'decision-x'", "''"),
+    "outcome": ("'failed'", "''"),
+}
+
+
+@pytest.mark.parametrize(("column", "value"), [(column, value) for column, values in COLUMNS.items() for value in values])
+def test_a_column_that_does_not_say_what_the_text_says_is_found(
+    alone: tuple[PostgresStore, RecallWriter], column: str, value: str
+) -> None:
+    """Everything searches by the columns; the hash covers the text alone."""
+    first_bad, problem = tampered(*alone, f"UPDATE settle_audit.entries SET {column} = {value} WHERE number = 3")
+
+    assert (first_bad, f"its {column} is not what its text says" in problem) == (3, True)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_that_was_emptied_is_found(alone: tuple[PostgresStore, RecallWriter], column: str) -> None:
+    first_bad, problem = tampered(
+        *alone,
+        f"ALTER TABLE settle_audit.entries ALTER {column} DROP NOT NULL",
+        f"UPDATE settle_audit.entries SET {column} = NULL WHERE number = 3",
+    )
+
+    assert (first_bad, f"its {column} is not" in problem) == (3, True)
+
+
+def test_the_first_of_several_is_named(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    first_bad, problem = tampered(*alone, "UPDATE settle_audit.entries SET agent = 'b', outcome = 'x' WHERE number > 2")
+
+    assert (first_bad, "its agent is not" in problem) == (3, True)
+
+
+@pytest.mark.parametrize("number", [0, -1, -(2**63) + 1])
+def test_a_row_put_before_the_first_entry_is_found(alone: tuple[PostgresStore, RecallWriter], number: int) -> None:
+    """It would be listed, and found by its decision id."""
+    first_bad, problem = tampered(
+        *alone,
+        f"""INSERT INTO settle_audit.entries SELECT chain, {number}, at, kind, actor, agent, seq, tool, 'decision-x', outcome, text, prev, hash
+        FROM settle_audit.entries WHERE number = 3""",
+    )
+
+    assert (first_bad, "before the first" in problem) == (number, True)
+
+
+@pytest.mark.parametrize("text", ['{{"seq": {{}}}}', "[]", "1", "x", '{{"chain": 1}}'])
+def test_a_text_that_is_no_entry_is_found_and_breaks_nothing(alone: tuple[PostgresStore, RecallWriter], text: str) -> None:
+    first_bad, _ = tampered(*alone, f"UPDATE settle_audit.entries SET text = '{text}' WHERE number = 3")
+
+    assert first_bad == 3
+
+
+def test_a_decision_id_that_is_not_found_any_more_is_noticed_in_memory() -> None:
+    store = MemoryStore()
+    recall = MemoryWriter(store)
+    decide(store, recall.action("a", 1), decision_id="decision-1")
+    assert verify(store).is_intact
+    del store._settled["decision-1"]
+
+    assert (verify(store).first_bad, "its decision_id is not" in verify(store).problem) == (1, True)
+
+
+def test_what_no_column_can_hold_is_no_tampering(store: ActionStore) -> None:
+    """A NUL, half a surrogate pair and a number beyond 64 bits stand in the text only."""
+    for text in ("\x00", "\ud800", "a\x00b"):
+        store.append_entry(NewEntry(kind="refused", actor=text, agent=text, tool=text, decision_id=text, outcome=text, seq=2**70))
+
+    assert verify(store).is_intact
+
+
 def test_an_entry_of_another_chain_is_found(alone: tuple[PostgresStore, RecallWriter]) -> None:
     first_bad, problem = tampered(
         *alone,
@@ -221,6 +305,74 @@ def test_swapped_entries_are_found(alone: tuple[PostgresStore, RecallWriter]) ->
     )
 
     assert first_bad == 1
+
+
+# --- a history that cannot be read is no empty one ---------------------------------------------------------------------
+
+READS: dict[str, Callable[[ActionStore], object]] = {
+    "list_entries": lambda store: store.list_entries(limit=5),
+    "find_settled_entry": lambda store: store.find_settled_entry("decision-1"),
+    "iterate_links": lambda store: list(store.iterate_links()),
+    "read_head": lambda store: store.read_head(),
+}
+HIDING = {
+    "entries": "REVOKE SELECT ON settle_audit.entries FROM {role}",
+    "heads": "REVOKE SELECT ON settle_audit.heads FROM {role}",
+    "the schema": "REVOKE USAGE ON SCHEMA settle_audit FROM {role}",
+}
+
+
+@pytest.fixture
+def role(pg_server: Postgres, alone: tuple[PostgresStore, RecallWriter]) -> Iterator[str]:
+    """A role that may read everything, until the test takes something away."""
+    name = f"r_{uuid4().hex[:12]}"
+    alone[1].run(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
+    for schema in ("recall", "settle_audit"):
+        alone[1].run(f"GRANT USAGE ON SCHEMA {schema} TO {name}")
+        alone[1].run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {name}")
+    yield name
+    alone[1].run(f"DROP OWNED BY {name}")
+    alone[1].run(f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["from the start", "meanwhile"])
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("read", READS)
+def test_entries_that_we_may_not_read_are_not_none(
+    alone: tuple[PostgresStore, RecallWriter], alone_url: str, role: str, read: str, hiding: str, is_known: bool
+) -> None:
+    append(alone[0], 2)
+    parts = urlsplit(alone_url)
+    with closing(PostgresStore(f"postgres://{role}:{role}@{parts.hostname}:{parts.port}{parts.path}")) as store:
+        if is_known:
+            assert len(store.list_entries(limit=5)) == 2
+            alone[1].action("a", 1)
+            store.get_action("a", 1)
+        alone[1].run(HIDING[hiding].replace("{role}", role))
+        if is_known and read != "read_head" and hiding == "heads":
+            READS[read](store)  # it needs the entries alone
+        elif is_known and read == "read_head" and hiding == "entries":
+            assert store.read_head().number == 2
+        else:
+            with pytest.raises(StoreUnusable, match="may not read"):
+                READS[read](store)
+        assert store.read_watch() if not is_known else True  # the queue goes on
+
+
+@pytest.mark.parametrize("table", ["entries", "heads"])
+@pytest.mark.parametrize("read", READS)
+def test_half_a_history_is_none_either(alone: tuple[PostgresStore, RecallWriter], alone_url: str, read: str, table: str) -> None:
+    append(alone[0], 2)
+    alone[1].run(f"ALTER TABLE settle_audit.{table} RENAME TO gone")
+
+    with closing(PostgresStore(alone_url)) as store, pytest.raises(StoreUnusable, match=f"settle_audit.{table} is not there"):
+        READS[read](store)
+
+
+def test_a_store_that_was_never_prepared_has_an_empty_history(pg_url: str) -> None:
+    with closing(PostgresStore(pg_url)) as store:
+        assert (store.list_entries(limit=5), store.read_head().number, list(store.iterate_links())) == ((), 0, [])
+        assert store.find_settled_entry("decision-1") is None
 
 
 def test_a_tampered_row_is_shown_and_never_left_out(alone: tuple[PostgresStore, RecallWriter]) -> None:

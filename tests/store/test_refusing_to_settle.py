@@ -14,6 +14,7 @@ from actions.errors import (
     InvalidDecision,
     LeaseLive,
     StoreReadOnly,
+    StoreUnusable,
 )
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus, NewEntry
@@ -251,3 +252,38 @@ def test_a_store_that_is_not_prepared_is_read_and_not_settled(kind: str, request
     assert decide(store, ref).turn_seq == 1
     assert store.check().can_settle
     store.close()
+
+
+@pytest.mark.parametrize("epoch", [2**63 - 1, 2**63 - 2])
+def test_a_lease_at_the_end_of_its_epochs_is_refused_in_words(store: ActionStore, recall: RecordWriter, epoch: int) -> None:
+    """A settle needs two more: one for the lease, one for giving it back."""
+    ref = recall.action("a", 1)
+    recall.lease("a", epoch=epoch, state="expired")
+    before = look_at_world(store, recall, "a")
+
+    with pytest.raises(StoreUnusable, match=f"the lease of agent a has epoch {epoch}, which no other can follow"):
+        decide(store, ref)
+
+    assert look_at_world(store, recall, "a") == before
+
+
+def test_the_last_epochs_but_two_are_as_good_as_any(store: ActionStore, recall: RecordWriter) -> None:
+    ref = recall.action("a", 1)
+    recall.lease("a", epoch=2**63 - 3, state="expired")
+
+    assert decide(store, ref).turn_seq == 1
+    lease = store.find_lease("a")
+    assert lease is not None
+    assert lease.epoch == 2**63 - 1
+
+
+def test_a_revision_at_its_end_is_refused_in_words(alone: tuple[PostgresStore, RecallWriter]) -> None:
+    store, recall = alone
+    ref = recall.action("a", 1)
+    recall.run("UPDATE {collections} SET revision = %s", [2**63 - 1])
+    before = look_at_world(store, recall, "a")
+
+    with pytest.raises(StoreUnusable, match="at the end of its range"):
+        decide(store, ref)
+
+    assert look_at_world(store, recall, "a") == before
