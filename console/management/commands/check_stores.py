@@ -4,40 +4,60 @@ from __future__ import annotations
 
 from typing import Any
 
-from actions.records import StoreCheck
+from actions.errors import StoreError
+from actions.records import ActionStatus, StoreCheck
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
-from console.stores import list_stores
+from console.stores import ActionStore, list_stores
+
+_OPEN = (ActionStatus.STARTED, ActionStatus.UNKNOWN)
 
 
 class Command(Base):
     help = (
-        "Say for each configured store whether it answers, what it holds, and which rights are missing or too many. "
-        "Exit code 1 where one does not answer; a store that can only be read is said to be so, and is no failure."
+        "Say for each configured store whether it answers, what it holds, and which rights are missing or too many. Exit code 1 where one does "
+        "not answer or its records cannot be read; a store that can only be read is said to be so, and is no failure."
     )
 
     def run(self, **options: Any) -> None:
         stores = list_stores()
         if not stores:
             refuse("no store is configured; set ACTION_STORES")
-        checks = {store.name: store.check() for store in stores}
-        for name, check in checks.items():
-            for line in _lines(name, check):
+        unusable = []
+        for store in stores:
+            check = store.check()
+            problem = _problem(store, check)
+            for line in _lines(store.name, check, problem):
                 self.stdout.write(printable(line))
-        unreachable = [
-            f"store {name}: {check.why_not or 'it does not answer'}" for name, check in checks.items() if not check.is_reachable
-        ]
-        if unreachable:
-            refuse("; ".join(unreachable))
+            if problem:
+                unusable.append(f"store {store.name}: {problem}")
+        if unusable:
+            refuse("; ".join(unusable))
 
 
-def _lines(name: str, check: StoreCheck) -> list[str]:
+def _problem(store: ActionStore, check: StoreCheck) -> str:
+    """Why its open actions cannot be listed, found by reading as `open_actions` does; empty where they can."""
     if not check.is_reachable:
-        return [f"{name}: not reachable: {check.why_not}"]
+        return check.why_not or "it does not answer"
+    try:
+        store.read_watch()
+        store.read_actions(_OPEN, limit=1)
+    except StoreError as exc:
+        return exc.problem
+    return ""
+
+
+def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
+    if not check.is_reachable:
+        return [f"{name}: not reachable: {problem}"]
     found = [
         "holds Recall's records" if check.has_records else "holds no records of Recall yet",
         "prepared" if check.is_prepared else "not prepared",
         "with the index of open actions" if check.has_index else "without the index of open actions",
     ]
     can = "can be settled" if check.can_settle else f"can only be read: {check.why_not}"
+    if problem:
+        can = f"cannot be used: {problem}"
+        remedy = [f"{name}: {check.why_not}"] if check.why_not else []
+        return [f"{name}: {check.server}; {can}", *remedy]
     return [f"{name}: {check.server}; {', '.join(found)}; {can}", *(f"{name}: warning: {warning}" for warning in check.warnings)]

@@ -34,8 +34,10 @@ class Command(Base):
         if options["json"]:
             for item in page.items:
                 self.stdout.write(json.dumps(item_json(item)))
-        else:
+        elif page.items:
             self._print_table(page.items)
+        elif not any(store.problem for store in page.stores):
+            self.stdout.write("no open actions")
         missing = [
             f"store {s.name}: {s.problem or 'it has more open actions than are read at once'}"
             for s in page.stores
@@ -45,9 +47,6 @@ class Command(Base):
             refuse("; ".join(missing))
 
     def _print_table(self, items: tuple[ActionItem, ...]) -> None:
-        if not items:
-            self.stdout.write("no open actions")
-            return
         rows = [_HEADINGS, *(_row(item) for item in items)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
         # A line is cut for a person's screen only; a file or a pipe gets it whole.
