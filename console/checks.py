@@ -11,6 +11,8 @@ from actions.records import StoreCheck
 from console.stores import ActionStore
 
 FRESH_S = 30.0
+FRESH_BAD_S = 5.0
+"""What could not be used is asked about sooner: somebody may just have mended it."""
 
 
 class _Answer(NamedTuple):
@@ -23,10 +25,13 @@ _answers: WeakKeyDictionary[ActionStore, _Answer] = WeakKeyDictionary()
 
 
 def recent_check(store: ActionStore) -> StoreCheck:
-    """The store's check, up to half a minute old. For words on a screen only: whether a settle is possible, the settle itself finds out."""
+    """The store's check, up to half a minute old; a few seconds where it says no.
+
+    For words on a screen only: whether a settle is possible, the settle itself finds out.
+    """
     with _lock:
         answer = _answers.get(store)
-    if answer is None or time.monotonic() - answer.asked_at > FRESH_S:
+    if answer is None or time.monotonic() - answer.asked_at > (FRESH_S if answer.check.can_settle else FRESH_BAD_S):
         answer = _Answer(store.check(), time.monotonic())
         with _lock:
             _answers[store] = answer

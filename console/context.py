@@ -19,6 +19,8 @@ _HTMX = {
     "includeIndicatorStyles": False,
     "selfRequestsOnly": True,
     # Pages hold personal data, and Back must show what is true now.
+    # A server that says nothing must not look like one that is thinking.
+    "timeout": 15_000,
     "historyCacheSize": 0,
     "refreshOnHistoryMiss": True,
     # Refusals are drawn panels: they are swapped in like any answer. A 500 is not; settle.js says that nothing is known.

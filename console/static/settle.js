@@ -10,7 +10,9 @@
   // --- live: one event stream while the tab is seen; it only says that something changed ---
   const live = find("[data-live]");
   const WORDS = { on: "live", wait: "connecting", off: "not live: asking every 30 s" };
-  let stream = null, retry = 0, pause = 1000;
+  const SILENCE = 25000;  // longer than the server's ping takes
+  let stream = null, retry = 0, pause = 1000, heardAt = Date.now();
+  const hear = () => { heardAt = Date.now(); };
   function say(state) {
     if (!live || live.dataset.live === state) return;
     live.dataset.live = state;
@@ -20,8 +22,9 @@
     const url = document.body.dataset.events;
     if (!url || stream || document.hidden) return;
     stream = new EventSource(url);
-    stream.addEventListener("open", () => { say("on"); pause = 1000; });
-    stream.addEventListener("changed", () => document.body.dispatchEvent(new Event("changed")));
+    stream.addEventListener("open", () => { hear(); say("on"); pause = 1000; });
+    stream.addEventListener("ping", () => { hear(); say("on"); });
+    stream.addEventListener("changed", () => { hear(); say("on"); document.body.dispatchEvent(new Event("changed")); });
     stream.addEventListener("error", () => {
       // Closed for good means refused or gone: ask again later, and leave it to the next fetch to find out why.
       say(stream.readyState === EventSource.CLOSED ? "off" : "wait");
@@ -32,7 +35,12 @@
     });
   }
   function close() { clearTimeout(retry); if (stream) stream.close(); stream = null; }
-  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else { hear(); open(); } });
+  // A server that stands still keeps its connections open: only silence tells.
+  setInterval(() => {
+    if (document.hidden || Date.now() - heardAt < SILENCE) return;
+    hear(); say("off"); close(); open();
+  }, 1000);
   addEventListener("pagehide", close);
   addEventListener("pageshow", open);
   open();
@@ -72,6 +80,7 @@
     }
   }
   document.body.addEventListener("htmx:configRequest", (event) => {
+    if (document.body.dataset.name) event.detail.headers["X-Opened-By"] = encodeURIComponent(document.body.dataset.name);
     // The list is fetched for the address as it is now, which names the opened action.
     if (event.target.id === "queue") event.detail.path = location.pathname + location.search;
   });
@@ -79,6 +88,9 @@
   let versions = new Map();
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
+    // A refusal that is no answer stands above the form and takes nothing typed away.
+    const doc = event.detail.serverResponse || "";
+    if (target.id === "decision" && event.detail.xhr.status >= 400 && !doc.includes('id="decision"')) { for (const old of all(":scope > .problem, :scope > .message", target)) old.remove(); event.detail.swapOverride = "afterbegin show:#decision:top"; }
     if (target.id === "queue") versions = new Map(all(".strip", target).map((strip) => [strip.id, strip.dataset.version]));
     // A live part keeps what it showed while the console cannot say anything newer.
     if (event.detail.xhr.status >= 400 && event.detail.elt.hasAttribute("data-live-part")) { event.detail.shouldSwap = false; say("off"); }
@@ -89,7 +101,7 @@
     if (target.id === "queue" && event.detail.elt.id === "queue") {
       for (const strip of all("#queue .strip")) if (versions.size && versions.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
     }
-    if (find("#decision") && (target.id === "decision" || event.detail.elt.id === "decision")) { prepare(document); find("#decision").focus({ preventScroll: true }); }
+    if (!event.detail.elt.hasAttribute("data-live-part") && find("#decision") && (target.id === "decision" || event.detail.elt.id === "decision")) { prepare(document); find("#decision").focus({ preventScroll: true }); }
   });
   document.addEventListener("animationend", (event) => event.target.classList.remove("changed"));
 
@@ -103,7 +115,11 @@
     if (slip) slip.classList.add("stale");
     typing = setTimeout(() => { const turn = find("#turn", form); if (turn) htmx.trigger(turn, "preview"); }, wait);
   }
-  const draftKey = (form) => "draft:" + form.dataset.draft;
+  // Drafts are the person's who typed them: whoever else signs in at this tab neither sees nor keeps them.
+  const mine = "draft:" + (document.body.dataset.user || "") + ":";
+  const forget = (keep) => { for (const key of Object.keys(sessionStorage)) if (key.startsWith("draft:") && !(keep && key.startsWith(keep))) sessionStorage.removeItem(key); };
+  if (document.body.dataset.user) forget(mine);
+  const draftKey = (form) => mine + form.dataset.draft;
   const DRAFT = ["outcome", "reason", "result", "error", "look_again_at"];
   function keepDraft(form) {
     const data = new FormData(form);
@@ -141,21 +157,49 @@
   }, true);
   document.addEventListener("submit", (event) => {
     // Whoever signs out leaves nothing behind: the next person at this tab is another one.
-    if (event.target.matches("[data-forget]")) for (const key of Object.keys(sessionStorage)) if (key.startsWith("draft:")) sessionStorage.removeItem(key);
+    if (event.target.matches("[data-forget]")) forget("");
     const button = event.submitter;
     if (button && button.hasAttribute("data-once")) setTimeout(() => { button.disabled = true; });
   });
   document.body.addEventListener("htmx:afterRequest", (event) => {
-    const form = event.detail.elt;
+    const form = event.detail.elt, status = event.detail.xhr.status;
+    if (status) hear();
     if (!form.matches("form")) return;
-    const status = event.detail.xhr.status;
     if (form.dataset.draft && [200, 201, 202].includes(status) && find("#decision > .answer")) sessionStorage.removeItem(draftKey(form));
-    if (status && status < 500) return;
-    const button = find("[data-once]", form), unknown = find("#no-answer", form);
-    if (button) button.disabled = false;
-    if (unknown && status !== 503) unknown.hidden = false;
+    for (const button of all("[data-once]", form)) button.disabled = false;
+    guard();
+    if (status && (status < 500 || status === 503)) return;
+    let unknown = find(".no-answer", form);
+    if (!unknown && form.closest("#decision, #status")) {
+      // The forms of answers (send again, withdraw) have no place of their own for it.
+      unknown = Object.assign(document.createElement("p"), { className: "band no-answer", textContent: "No answer came back, so it is not known what became of it. Send it again: it does nothing twice." });
+      unknown.setAttribute("role", "alert");
+      form.append(unknown);
+    }
+    if (unknown) unknown.hidden = false;
   });
-  document.body.addEventListener("htmx:sendError", () => say("off"));
+  document.body.addEventListener("htmx:beforeRequest", (event) => { const unknown = find(".no-answer", event.detail.elt); if (unknown && event.detail.elt.matches("form")) unknown.hidden = true; });
+  for (const name of ["htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, () => say("off"));
+
+  // --- the record changed or ended under somebody who types: nothing is sent before they have looked ---
+  const looked = new Set();
+  function guard() {
+    const news = find("#foot-news [data-blocks]");
+    const blocked = Boolean(news) && !looked.has(news.dataset.blocks);
+    for (const button of all("#decision-form [data-once]")) {
+      if (blocked) { button.disabled = true; button.dataset.blocked = ""; }
+      else if ("blocked" in button.dataset) { button.disabled = false; delete button.dataset.blocked; }
+    }
+  }
+  document.addEventListener("click", (event) => {
+    const look = event.target.closest("[data-look]");
+    if (!look) return;
+    looked.add(look.closest("[data-blocks]").dataset.blocks);
+    look.closest("[data-blocks]").classList.add("is-note");
+    guard();
+    find("#action").scrollIntoView();
+  });
+  for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);
   prepare(document);
 
   // --- keys; none of them decides anything ---

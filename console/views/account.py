@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST
 
 from console.context import THEMES
+from console.views.gate import only_post
 
 _YEAR_S = 365 * 86400
 
 login = LoginView.as_view(template_name="account/login.html", redirect_authenticated_user=True)
-logout = LogoutView.as_view()
+logout = only_post(lambda: reverse("queue"))(LogoutView.as_view())
+
+
+def other_opener(request: HttpRequest) -> str:
+    """Who was signed in when the page of this request was drawn, where that was somebody else; as far as the page itself says."""
+    said = request.POST.get("opened_by", "") or unquote(request.headers.get("X-Opened-By", ""))
+    return said[:150] if said and said != request.user.get_username() else ""
 
 
 def locked_out(
@@ -32,7 +40,7 @@ def locked_out(
     return page
 
 
-@require_POST
+@only_post(lambda: reverse("queue"))
 def theme(request: HttpRequest) -> HttpResponse:
     """Light, dark, or as the system says; kept in a cookie, so that no page flashes in the wrong light."""
     wanted = request.POST.get("theme", "")

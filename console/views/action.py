@@ -43,6 +43,10 @@ def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
 @require_safe
 def status(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """What may change while somebody reads: state, lease, the decision on its way, entries. Fetched when something changed elsewhere."""
+    if decision_id := request.GET.get("foot", ""):
+        from console.views.decision import foot
+
+        return foot(request, ActionRef(store, agent, seq), decision_id[:64])
     seen = request.GET.get("seen", "")
     context = action_context(request, ActionRef(store, agent, seq), with_agent=not wants_partial(request))
     has_changed = bool(seen) and seen != context["item"].digest

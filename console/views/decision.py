@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_POST
+from django.urls import reverse
 from django_htmx.http import trigger_client_event
 
 from actions.digests import canonical_json, sha256_text
-from actions.errors import InvalidDecision
+from actions.errors import InvalidDecision, StoreError
 from actions.facts import CallKind
 from actions.queries import ActionItem
 from actions.records import ActionRef
 from actions.turns import SettlementTurn
-from console.access import Right, item_or_404
+from console import checks
+from console.access import Right, item_or_404, may, may_somewhere
+from console.addresses import action_address
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import render_part, wants_partial
+from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
 from console.stores import UnknownStore
 from console.views import errors
 from console.views.action import action_context, decision_context
-from console.views.gate import signed_in
+from console.views.gate import only_post, signed_in
 from console.views.queue import next_in_doubt
 from console.words import OUTCOMES, presets
 
@@ -34,21 +37,32 @@ _NEW_ID = frozenset({AnswerKind.ID_REUSED})
 _MOVED_ON = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.WAITING, AnswerKind.NOTED})
 
 
+def _page_of(store: str, agent: str, seq: int) -> str:
+    return reverse("action", args=[store, agent, seq])
+
+
 @signed_in
-@require_POST
+@only_post(_page_of)
 def show_turn(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """The exact turn that the agent would read, as the form stands now. A POST because reasons do not belong into addresses; writes nothing."""
-    item = item_or_404(request.user, ActionRef(store, agent, seq), Right.SETTLE)
+    ref = ActionRef(store, agent, seq)
     form = DecisionForm(request.POST)
+    try:
+        item = item_or_404(request.user, ref, Right.SETTLE)
+    except StoreError as exc:
+        return _turn_unknown(request, ref, form, exc)
     return _form(request, item, form, status=200) if not wants_partial(request) else _turn(request, item, form)
 
 
 @signed_in
-@require_POST
+@only_post(_page_of)
 def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Decide, if the turn to be written is the one that stood on the screen; else show that turn and ask once more."""
     ref = ActionRef(store, agent, seq)
-    item = item_or_404(request.user, ref, Right.SETTLE)
+    try:
+        item = item_or_404(request.user, ref, Right.SETTLE)
+    except StoreError as exc:
+        return _without_store(request, ref, DecisionForm(request.POST), exc)
     form, is_refused = _with_preset(request, item)
     if is_refused:
         form.add_error(None, "That reason is not offered for what you chose, so it was not put in.")
@@ -72,11 +86,13 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
 
 
 @signed_in
-@require_POST
+@only_post(_page_of)
 def take_back(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Withdraw the decision that is on its way."""
     ref = ActionRef(store, agent, seq)
     answer = withdraw(ref, by=_user(request), decision_id=request.POST.get("decision_id", ""))
+    if answer.kind is AnswerKind.CLOSED and answer.decision is not None and answer.decision.state == DecisionState.WRITTEN:
+        return _answer(request, ref, None, answer, template="delivered", extra={"is_too_late": True})
     try:
         return _answer(request, ref, None, answer)
     except UnknownStore:
@@ -109,21 +125,88 @@ def _turn(request: HttpRequest, item: ActionItem, form: DecisionForm) -> HttpRes
     return response
 
 
+def _turn_unknown(request: HttpRequest, ref: ActionRef, form: DecisionForm, problem: StoreError) -> HttpResponse:
+    """The store does not answer while somebody types: only the slip says so, the form stays as it is."""
+    if not wants_partial(request):
+        return _without_store(request, ref, form, problem)
+    _require_somewhere(request, ref)
+    context = {"store_problem": problem, "sees_detail": _sees_detail(request, ref), "ref": ref}
+    response = render(request, "decisions/_turn.html", context, status=503)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _without_store(request: HttpRequest, ref: ActionRef, form: DecisionForm, problem: StoreError) -> HttpResponse:
+    """What is known of a decision whose store cannot be asked, in its own panel with what was typed."""
+    was_sent = form.is_valid() and Decision.objects.filter(decision_id=form.cleaned_data["decision_id"]).exists()
+    if was_sent and "review" not in request.POST and "preset" not in request.POST:
+        answer = decide(ref, form.to_request(), by=_user(request))
+    else:
+        # It never came so far; the turn is compared with the one that was shown when it is sent again.
+        _require_somewhere(request, ref)
+        answer = Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; nothing was written")
+    return _answer(request, ref, form, answer)
+
+
+def _require_somewhere(request: HttpRequest, ref: ActionRef) -> None:
+    """Without its store nobody knows an action's tool: whoever may settle nothing there is told nothing of it."""
+    if not may_somewhere(request.user, Right.SETTLE, store=ref.store):
+        raise Http404(f"no store is called {ref.store!r}")
+
+
+def _sees_detail(request: HttpRequest, ref: ActionRef) -> bool:
+    """Hosts, ports and the driver's own words are for those who run the console."""
+    return may(request.user, Right.ADMIN, store=ref.store)
+
+
 def _form(request: HttpRequest, item: ActionItem, form: DecisionForm, *, status: int, must_review: bool = False) -> HttpResponse:
     """The form again with everything that was typed, and the turn it stands for."""
     return _panel(request, item.ref, form, {"must_review": must_review}, status=status)
 
 
-def _answer(request: HttpRequest, ref: ActionRef, form: DecisionForm | None, answer: Answer) -> HttpResponse:
+def foot(request: HttpRequest, ref: ActionRef, decision_id: str) -> HttpResponse:
+    """What became of the decision that the foot shows as on its way; nothing (204) as long as it is."""
+    row = Decision.objects.filter(decision_id=decision_id, store=ref.store, agent=ref.agent, seq=ref.seq).first()
+    if row is None or row.is_pending:
+        item_or_404(request.user, ref, Right.READ)
+        return HttpResponse(status=204)
+    kind, template = _BECAME.get(row.state, (AnswerKind.NOTHING, "nothing"))
+    answer = Answer(kind=kind, detail=row.why, decision=row)
+    context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{template}.html"}
+    context["next_item"], context["is_all_known"] = next_in_doubt(request, ref)
+    return _panel(request, ref, None, context, status=200, right=Right.READ)
+
+
+_BECAME = {
+    DecisionState.WRITTEN: (AnswerKind.REPEATED, "delivered"),
+    DecisionState.WITHDRAWN: (AnswerKind.WITHDRAWN, "withdrawn"),
+    DecisionState.REFUSED: (AnswerKind.NOTHING, "refused"),
+}
+
+
+def _answer(
+    request: HttpRequest,
+    ref: ActionRef,
+    form: DecisionForm | None,
+    answer: Answer,
+    *,
+    template: str = "",
+    extra: dict[str, Any] | None = None,
+) -> HttpResponse:
     """One drawn panel for each answer; the typed text stays where somebody may want it again."""
-    context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{answer.kind}.html"}
+    context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{template or answer.kind}.html"}
+    context |= extra or {}
+    if answer.kind in (AnswerKind.UNAVAILABLE, AnswerKind.READ_ONLY):
+        checks.forget()
+        context["sees_detail"] = _sees_detail(request, ref)
+        context["is_unwritten"] = answer.detail.endswith("; nothing was written")
     if form is not None and answer.kind in _BACK_TO_FORM and answer.item is not None:
         form = _again(request, form, answer)
         context["goes_on"] = True
     if form is not None and answer.kind is AnswerKind.UNAVAILABLE:
         context["resend"] = [(name, form.data.get(name, "")) for name in form.fields if form.data.get(name)]
-    if answer.kind in _MOVED_ON:
-        context["next_item"] = next_in_doubt(request, ref)
+    if answer.kind in _MOVED_ON or template == "delivered":
+        context["next_item"], context["is_all_known"] = next_in_doubt(request, ref)
     response = _panel(request, ref, form, context, status=STATUS[answer.kind])
     return trigger_client_event(response, "changed") if wants_partial(request) else response
 
@@ -144,14 +227,28 @@ def _again(request: HttpRequest, form: DecisionForm, answer: Answer) -> Decision
 
 
 def _panel(
-    request: HttpRequest, ref: ActionRef, form: DecisionForm | None, extra: dict[str, Any], *, status: int
+    request: HttpRequest,
+    ref: ActionRef,
+    form: DecisionForm | None,
+    extra: dict[str, Any],
+    *,
+    status: int,
+    right: Right = Right.SETTLE,
 ) -> HttpResponse:
-    """The decision section alone for htmx, the whole page otherwise; both show the action as it is now."""
-    if wants_partial(request):
-        item = item_or_404(request.user, ref, Right.SETTLE)
-        context: dict[str, Any] = {"item": item, "ref": ref, "may_settle": True, **decision_context(item, form)}
-    else:
-        context = action_context(request, ref, form=form)
+    """The decision section alone for htmx, the whole page otherwise; both show the action as it is now, where its store can be asked."""
+    try:
+        if wants_partial(request):
+            item = item_or_404(request.user, ref, right)
+            tool = item.action.tool if item.action else ""
+            may_settle = may(request.user, Right.SETTLE, store=ref.store, tool=tool)
+            context: dict[str, Any] = {"item": item, "ref": ref, "may_settle": may_settle, **decision_context(item, form)}
+        else:
+            context = action_context(request, ref, form=form)
+    except StoreError:
+        if "answer" not in extra:
+            raise
+        context = {"ref": ref, "form": form, "decide_url": action_address(ref.store, ref.agent, ref.seq, view="decision")}
+        return render_part(request, "decisions/alone.html", "decisions/_decision.html", context | extra, status=status)
     if form is not None and form.is_bound:
         context |= turn_context(context["item"], form, _user(request))
     return render_part(request, "actions/action.html", "decisions/_decision.html", context | extra, status=status)

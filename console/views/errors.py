@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from actions.errors import InvalidQuery, StoreError
 from console.context import HTMX_CONFIG
 from console.htmx import render_part, to_login, wants_partial
+from console.views.account import other_opener
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,11 @@ def known(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    if wants_partial(request) and not request.user.is_authenticated:
+    if not request.user.is_authenticated:
         return to_login(request, ended=True)
+    if opener := other_opener(request):
+        detail = f"You are signed in as {request.user.get_username()} now; this page was opened by {opener}. Nothing was written. Reload the page."
+        return _problem(request, 403, "Somebody else is signed in now", detail)
     detail = "Nothing was written. Reload the page and send it again; with JavaScript, what you typed is kept in this tab."
     return _problem(request, 403, "Not sent from one of our pages", detail, reason=reason)
 

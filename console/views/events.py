@@ -80,7 +80,7 @@ async def _stream(listener: _Listener) -> AsyncIterator[bytes]:
                 return
             heard = coming.result()
             coming = asyncio.ensure_future(anext(changes))
-            yield b"event: changed\ndata:\n\n" if heard == CHANGED else b": ping\n\n"
+            yield b"event: changed\ndata:\n\n" if heard == CHANGED else b"event: ping\ndata:\n\n"
     finally:
         # A generator that is being waited for cannot be closed: first end the wait, whoever left.
         ended.cancel()

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.urls import reverse
 
@@ -24,7 +24,8 @@ def signed_in(view: View[P]) -> View[P]:
     @wraps(view)
     def gate(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         if not request.user.is_authenticated:
-            return to_login(request, ended=settings.SESSION_COOKIE_NAME in request.COOKIES)
+            # A POST comes from a page that was drawn for somebody: whatever became of their cookie, their session has ended.
+            return to_login(request, ended=request.method == "POST" or settings.SESSION_COOKIE_NAME in request.COOKIES)
         if not has_any_role(request.user):
             return (
                 go_to(request, reverse("queue"))
@@ -34,3 +35,20 @@ def signed_in(view: View[P]) -> View[P]:
         return view(request, *args, **kwargs)
 
     return gate
+
+
+def only_post(back: Callable[..., str]) -> Callable[[View[P]], View[P]]:
+    """Changes are POSTs. Who comes with a GET (a reload, an address from the history) is sent to the page it belongs to: `back(**arguments)`."""
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def gate(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if request.method == "POST":
+                return view(request, *args, **kwargs)
+            if request.method in ("GET", "HEAD"):
+                return go_to(request, back(**kwargs))
+            return HttpResponseNotAllowed(["POST"])
+
+        return gate
+
+    return decorate

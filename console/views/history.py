@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
 from console.access import Right, may, may_somewhere, visible, visible_stores
+from console.checks import recent_check
 from console.forms import HistoryFilters, problems_of
 from console.history import HistoryFilter, list_history
 from console.htmx import render_part
@@ -37,7 +38,10 @@ def history(request: HttpRequest) -> HttpResponse:
         cursor=request.GET.get("cursor"),
         may_see=visible(request.user, Right.HISTORY),
     )
+    asked = [store for store in stores if filters.cleaned_data["store"] in ("", store.name) and store.name not in page.problems]
+    checks = {store.name: recent_check(store) for store in asked}
     context = {
+        "not_prepared": [name for name, check in checks.items() if check.is_reachable and not check.is_prepared],
         "filters": filters,
         "page": page,
         "stores": [store.name for store in stores],

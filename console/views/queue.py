@@ -78,6 +78,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": tuple(_rows(page.items, opened)),
         "limits": _limits(request, wanted),
+        "not_known": [store.name for store in page.stores if store.problem],
         "is_first_page": not request.GET.get("cursor"),
         "open": opened,
         "has_several_stores": len(visible_stores(request.user)) > 1,
@@ -97,12 +98,13 @@ def _opened(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
         return {"opened_problem": str(exc)}
 
 
-def next_in_doubt(request: HttpRequest, after: ActionRef) -> ActionItem | None:
-    """The first action of the queue that is not the one just dealt with."""
+def next_in_doubt(request: HttpRequest, after: ActionRef) -> tuple[ActionItem | None, bool]:
+    """The first action of the queue that is not the one just dealt with, and whether every store was there to be asked."""
     filters = QueueFilters({})
     filters.is_valid()
     page = list_actions(visible_stores(request.user), filters.to_filter(), limit=2, may_see=visible(request.user))
-    return next((item for item in page.items if item.ref != after and item.action), None)
+    found = next((item for item in page.items if item.ref != after and item.action), None)
+    return found, not any(store.problem for store in page.stores)
 
 
 def _read(request: HttpRequest, wanted: ActionFilter) -> ActionPage:

@@ -72,7 +72,7 @@ def test_after_five_wrong_passwords_even_the_right_one_waits(memory: RecordWrite
 def test_going_out_needs_a_post(memory: RecordWriter, ana: User) -> None:
     client = browser(ana)
 
-    assert client.get("/logout/").status_code == 405
+    assert client.get("/logout/")["Location"] == "/"
     assert client.get("/").status_code == 200
     assert client.post("/logout/")["Location"] == "/login/"
     assert client.get("/").status_code == 302
@@ -141,7 +141,7 @@ def test_the_light_is_kept_in_a_cookie_and_leads_back_to_this_site_only(memory: 
     assert 'data-theme="dark"' in client.get("/").content.decode()
     assert client.post("/theme/", {"theme": "auto", "next": "https://evil.example/"})["Location"] == "/"
     assert "data-theme" not in client.get("/").content.decode()
-    assert client.get("/theme/").status_code == 405
+    assert client.get("/theme/")["Location"] == "/"
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/login/"])
@@ -187,3 +187,24 @@ def test_a_mistake_of_ours_is_drawn_and_promises_nothing(
     assert response.status_code == 500
     assert "It is not known whether what you sent was written" in text_of(response.content.decode())
     assert "ZeroDivision" not in response.content.decode()
+
+
+# --- a page that outlived its session --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [HTMX, {}], ids=["htmx", "page"])
+def test_a_post_after_signing_out_elsewhere_is_told_that_nothing_was_written(db: None, headers: dict[str, str]) -> None:
+    response = browser().post("/actions/main/m-1/1/decision/", {"reason": "x"}, headers=headers)
+
+    assert "ended=post" in (response.headers.get("HX-Redirect") or response["Location"])
+
+
+@pytest.mark.parametrize("headers", [HTMX, {}], ids=["htmx", "page"])
+def test_a_post_of_another_persons_page_says_who_is_signed_in_now(ana: User, bea: User, headers: dict[str, str]) -> None:
+    client = browser(bea, enforce_csrf_checks=True)
+
+    response = client.post("/actions/main/m-1/1/decision/", {"opened_by": "ana", "csrfmiddlewaretoken": "old"}, headers=headers)
+
+    assert response.status_code == 403
+    said = text_of(response.content.decode())
+    assert "You are signed in as bea now; this page was opened by ana. Nothing was written." in said

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from actions.records import ActionRef, ActionStatus, Turn
 from console import checks, stores
 from console.models import Decision, Note
 from console.services.decide import DecisionRequest, decide
+from console.services.deliver import attempt
 from tests.console.conftest import Cast, MemoryWriter
 from tests.console.view_helpers import BACK, HTMX, browser, filled, hidden, path_of, text_of
 from tests.recall_writer import RecordWriter
@@ -295,6 +297,99 @@ def test_a_live_agent_keeps_the_decision_waiting_until_it_is_withdrawn(records: 
     assert "There is nothing to withdraw" in said(client.post(path_of(ref, "decision/withdraw/"), headers=HTMX))
 
 
+def test_the_foot_learns_what_became_of_the_decision_it_shows(memory: RecordWriter, ana: User, bea: User) -> None:
+    memory.lease("m-1", state="live")
+    ref = memory.action("m-1", 1)
+    client, other = browser(ana), browser(bea)
+    decision_id = hidden(post(client, ref, filled(client, ref)).content.decode())["decision_id"]
+    assert f"foot={decision_id}" in client.get(path_of(ref)).content.decode()
+    watch = path_of(ref, f"status/?foot={decision_id}")
+    assert client.get(watch, headers=HTMX).status_code == 204
+
+    memory.lease("m-1", state="released")
+    Decision.objects.update(next_try_at=timezone.now())
+    attempt(Decision.objects.get().pk, wait=True)
+
+    assert "Your decision (done) is written as turn 1 of m-1." in said(client.get(watch, headers=HTMX))
+    assert "The decision of ana (done) is written as turn 1 of m-1." in said(other.get(watch, headers=HTMX))
+    late = client.post(path_of(ref, "decision/withdraw/"), {"decision_id": decision_id}, headers=HTMX)
+    assert late.status_code == 409
+    assert "Too late to withdraw: already delivered Your decision (done) is written as turn 1 of m-1." in said(late)
+    assert "before you" not in said(late)
+
+
+def test_the_foot_learns_of_a_withdrawal_by_somebody_else(memory: RecordWriter, ana: User, bea: User) -> None:
+    memory.lease("m-1", state="live")
+    ref = memory.action("m-1", 1)
+    client = browser(ana)
+    decision_id = hidden(post(client, ref, filled(client, ref)).content.decode())["decision_id"]
+    browser(bea).post(path_of(ref, "decision/withdraw/"), {"decision_id": decision_id}, headers=HTMX)
+
+    assert "Withdrawn; it will not be written" in said(client.get(path_of(ref, f"status/?foot={decision_id}"), headers=HTMX))
+
+
+# --- the store goes away under the form ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [HTMX, {}], ids=["htmx", "page"])
+def test_a_store_that_is_gone_at_the_commit_answers_in_the_panel_and_loses_nothing(
+    flaky: MemoryWriter, ana: User, headers: dict[str, str]
+) -> None:
+    ref = flaky.action("m-1", 1)
+    client = browser(ana)
+    form = filled(client, ref, "done", "Found in the Sent folder")
+    flaky.kept.fails = "read"  # type: ignore[attr-defined]
+
+    response = client.post(path_of(ref, "decision/"), form, headers=headers)
+
+    html = response.content.decode()
+    assert response.status_code == 503
+    assert 'id="decision"' in html
+    assert "Not written: store main does not answer" in said(response)
+    assert "Found in the Sent folder" in said(response)
+    assert "connection refused" not in html
+    assert hidden(html[html.index('id="decision"') :])["decision_id"] == form["decision_id"]
+    flaky.kept.fails = ""  # type: ignore[attr-defined]
+    assert post(client, ref, form).status_code == 201
+
+
+def test_a_store_that_is_gone_while_somebody_types_leaves_the_form_alone(flaky: MemoryWriter, ana: User) -> None:
+    ref = flaky.action("m-1", 1)
+    client = browser(ana)
+    form = filled(client, ref)
+    flaky.kept.fails = "read"  # type: ignore[attr-defined]
+
+    response = client.post(path_of(ref, "turn/"), form, headers=HTMX)
+
+    assert response.status_code == 503
+    assert "does not answer, so the turn cannot be shown" in said(response)
+    assert "connection refused" not in said(response)
+    assert "data-once" not in response.content.decode()
+
+
+def test_only_those_who_run_the_console_see_what_the_driver_says(flaky: MemoryWriter, person: Cast) -> None:
+    ref = flaky.action("m-1", 1)
+    client = browser(person("eve", "operator", "admin"))
+    form = filled(client, ref)
+    flaky.kept.fails = "read"  # type: ignore[attr-defined]
+
+    assert "connection refused" in said(post(client, ref, form))
+
+
+def test_the_foot_says_that_the_action_ended_meanwhile_and_by_whom(memory: RecordWriter, ana: User, bea: User) -> None:
+    ref = memory.action("m-1", 1)
+    client = browser(ana)
+    seen = hidden(client.get(path_of(ref)).content.decode())["seen"]
+    assert "data-blocks" not in client.get(path_of(ref, f"status/?seen={seen}"), headers=HTMX).content.decode()
+    decide(ref, DecisionRequest(outcome="failed", reason="Not there", decision_id="1" * 8), by=bea)
+
+    news = client.get(path_of(ref, f"status/?seen={seen}"), headers=HTMX)
+
+    assert "It ended meanwhile: failed, by operator bea." in said(news)
+    assert "data-blocks" in news.content.decode()
+    assert "hx-swap-oob" in news.content.decode()
+
+
 def test_another_persons_decision_on_its_way_is_shown(memory: RecordWriter, ana: User, bea: User) -> None:
     memory.lease("m-1", state="live")
     ref = memory.action("m-1", 1)
@@ -394,7 +489,12 @@ class TestEveryPost:
     FORM = {"outcome": "done", "reason": "Found it", "decision_id": str(uuid.UUID(int=7))}
 
     def test_it_refuses_get(self, memory: RecordWriter, ana: User, rest: str) -> None:
-        assert browser(ana).get(path_of(memory.action("m-1", 1), rest)).status_code == 405
+        ref = memory.action("m-1", 1)
+        response = browser(ana).get(path_of(ref, rest), self.FORM)
+        assert (response.status_code, response["Location"]) == (302, path_of(ref))
+        assert browser(ana).put(path_of(ref, rest)).status_code == 405
+        assert status_of(ref) == ActionStatus.STARTED
+        assert not Decision.objects.exists()
 
     def test_it_refuses_viewers(self, memory: RecordWriter, ben: User, rest: str) -> None:
         ref = memory.action("m-1", 1)

@@ -69,7 +69,7 @@ def test_it_pings_while_nothing_happens(memory: RecordWriter, ana: User, monkeyp
     async def run() -> None:
         stream = lines(await listen(client))
         await heard(stream)
-        assert await heard(stream) == b": ping\n\n"
+        assert await heard(stream) == b"event: ping\ndata:\n\n"
         await stream.aclose()  # type: ignore[attr-defined]
 
     client = browser(ana)

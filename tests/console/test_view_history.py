@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import pytest
 from django.contrib.auth.models import User
 
-from actions.records import ActionRef, NewEntry
+from actions.records import ActionRef, NewEntry, StoreCheck
 from actions.store.base import ActionStore
-from console import stores
+from actions.store.memory import MemoryStore
+from console import checks, stores
 from console.history import MAX_READ, HistoryFilter, list_history
 from console.services.decide import DecisionRequest, decide
 from tests.console.conftest import Cast, MemoryWriter
-from tests.console.view_helpers import BACK, HTMX, browser, text_of
+from tests.console.view_helpers import BACK, HTMX, browser, path_of, text_of
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -164,3 +165,36 @@ def test_it_answers_get_only_and_a_piece_to_htmx(memory: RecordWriter, ana: User
 
 def test_an_empty_history_says_what_would_stand_there(memory: RecordWriter, ana: User) -> None:
     assert "Nothing has been decided yet." in browser(ana).get("/history/").content.decode()
+
+
+def test_a_history_that_cannot_be_read_is_never_an_empty_one(memory: RecordWriter, ana: User, down: str) -> None:
+    said = text_of(browser(ana).get("/history/").content.decode())
+
+    assert "The history of store down cannot be read." in said
+    assert "Nothing has been decided yet." not in said
+
+
+def test_a_store_that_is_not_prepared_keeps_no_history(memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = memory.action("m-1", 1)
+    monkeypatch.setattr(MemoryStore, "check", lambda self: StoreCheck(is_reachable=True, why_not="it is not prepared"))
+    checks.forget()
+
+    said = text_of(browser(ana).get("/history/").content.decode())
+    assert "Nothing has been decided yet." not in said
+    assert "Store main is not prepared." in said
+    said = text_of(browser(ana).get(path_of(ref)).content.decode())
+    assert "Nobody has decided anything about it yet" not in said
+    assert "no history is kept here" in said
+
+
+def test_a_check_that_said_no_is_asked_again_soon(memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores.get_store("main")
+    now = [1000.0]
+    monkeypatch.setattr(checks.time, "monotonic", lambda: now[0])
+    checks.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "check", lambda self: StoreCheck(is_reachable=True, why_not="no right"))
+        assert not checks.recent_check(store).can_settle
+    now[0] += 6
+
+    assert checks.recent_check(store).can_settle

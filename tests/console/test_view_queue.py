@@ -298,3 +298,18 @@ def _count_calls(monkeypatch: pytest.MonkeyPatch, name: str, asked: list[str]) -
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(MemoryStore, name, counted)
+
+
+def test_a_store_that_does_not_answer_is_a_question_mark_and_never_nothing(memory: RecordWriter, ana: User, down: str) -> None:
+    html = page(ana)
+    said = text_of(html)
+    assert "Nothing is in doubt." not in said
+    assert "It is not known whether anything is in doubt." in said
+    assert re.search(r"In doubt \?\s*not known in down", said)
+
+    memory.action("m-1", 1)
+
+    said = text_of(page(ana))
+    assert re.search(r"In doubt 1 \+ \?", said)
+    assert "1 action, not known in down" in said
+    assert "+ " in text_of(page(ana, **HTMX))
