@@ -9,7 +9,7 @@
 
   // --- live: one event stream while the tab is seen; it only says that something changed ---
   const live = find("[data-live]");
-  const WORDS = { on: "live", wait: "connecting", off: "not live: asking every 30 s" };
+  const WORDS = { on: "live", wait: "connecting", off: "not live" };
   const SILENCE = 25000;  // longer than the server's ping takes
   let stream = null, retry = 0, pause = 1000, heardAt = Date.now();
   const hear = () => { heardAt = Date.now(); };
@@ -17,6 +17,8 @@
     if (!live || live.dataset.live === state) return;
     live.dataset.live = state;
     find("[data-live-word]", live).textContent = WORDS[state];
+    find("[data-live-more]", live).textContent = state === "off" ? ": asking every 30 s" : "";
+    live.title = WORDS[state];
   }
   function open() {
     const url = document.body.dataset.events;
@@ -97,7 +99,15 @@
   });
   document.body.addEventListener("htmx:afterSettle", (event) => {
     const target = event.detail.target;
-    if (target.id === "pane") { find(".split").setAttribute("data-open", ""); mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; if (!target.contains(document.activeElement)) head.focus({ preventScroll: true }); }
+    if (target.id === "pane") {
+      // Two lines become one or the other way round: the strip stays where it was under the pointer.
+      const opened = find(`.strip a[data-pane="${CSS.escape(find("#action", target)?.dataset.ref || "")}"]`), list = find(".split > .list");
+      const before = opened ? opened.getBoundingClientRect().top : 0;
+      find(".split").setAttribute("data-open", "");
+      if (opened) { list.scrollTop += opened.getBoundingClientRect().top - before; opened.scrollIntoView({ block: "nearest" }); }
+      target.scrollTop = 0;
+ mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; if (!target.contains(document.activeElement)) head.focus({ preventScroll: true });
+    }
     if (target.id === "queue" && event.detail.elt.id === "queue") {
       for (const strip of all("#queue .strip")) if (versions.size && versions.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
     }

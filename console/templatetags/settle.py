@@ -100,6 +100,15 @@ def instant(at: Instant | datetime | None) -> SafeString | str:
     return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, moment.strftime(pattern))
 
 
+@register.simple_tag
+def dated(at: Instant | datetime) -> SafeString:
+    """A moment with its date, whatever day it is: for lists that are read much later."""
+    moment = at if isinstance(at, datetime) else to_datetime(at)
+    exact = moment.isoformat() if isinstance(at, datetime) else format_rfc3339(at)
+    pattern = "%-d %b %H:%M UTC" if moment.year == timezone.now().year else "%-d %b %Y %H:%M UTC"
+    return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, moment.strftime(pattern))
+
+
 @register.filter
 def age(seconds: int) -> str:
     """`40 s`, `41 min`, `3 h 20 min`, `2 d 4 h`, `40 d`: two units at most."""

@@ -1,0 +1,197 @@
+"""What a person sees when something stands still, ends or changes under them, and that nothing they typed goes to somebody else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import SignedIn
+from tests.browser.test_deciding import decide
+from tests.recall_writer import RecallWriter
+
+
+def test_a_server_that_never_answers_is_said_and_the_decision_can_be_sent_again(
+    records: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    assert page.evaluate("htmx.config.timeout") == 15_000
+    page.evaluate("htmx.config.timeout = 300")
+    page.route("**/decision/", lambda route: None)
+
+    decide(page, "done", "Found it")
+
+    expect(page.locator("#no-answer")).to_be_visible()
+    expect(page.locator("[data-live]")).to_have_attribute("data-live", "off")
+    expect(page.locator("#decision [data-once]")).to_be_enabled()
+    page.unroute("**/decision/")
+    page.evaluate("htmx.config.timeout = 15000")
+    page.locator("#decision [data-once]").click()
+    expect(page.locator(".answer.is-written")).to_be_visible()
+
+
+def test_silence_is_not_live(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    page = signed_in(ana)
+    page.clock.install()
+    page.goto("/")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    page.route("**/*", lambda route: None)  # what is asked from now on never comes
+
+    page.clock.run_for(26_000)
+
+    expect(page.locator("[data-live=off]")).to_be_visible()
+
+
+def test_a_draft_is_its_authors_alone(records: RecallWriter, ana: User, bea: User, signed_in: SignedIn, site: str) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Typed by ana")
+    client = Client()
+    client.force_login(bea)
+    page.context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
+
+    page.goto("/actions/main/m-1/1/")
+
+    expect(page.locator("#reason")).to_have_value("")
+    assert page.evaluate("Object.keys(sessionStorage).length") == 0
+
+
+def test_an_end_under_somebody_typing_holds_the_commit_back_until_they_look(
+    records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1)
+    page, other = signed_in(ana), signed_in(bea)
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=failed]")
+    page.fill("#reason", "Typed by ana")
+    expect(page.locator(".slip dd").last).to_contain_text("Typed by ana")
+    other.goto("/actions/main/m-1/1/")
+    decide(other, "done", "Found it")
+
+    expect(page.locator("#foot-news [role=alert]")).to_contain_text("It ended meanwhile: done, by operator bea", timeout=5_000)
+    expect(page.locator("#decision [data-once]")).to_be_disabled()
+    expect(page.locator("#reason")).to_have_value("Typed by ana")
+    page.get_by_role("button", name="Look at it").click()
+    expect(page.locator("#decision [data-once]")).to_be_enabled()
+
+
+def test_a_decision_that_is_delivered_says_so_where_it_was_waiting(
+    records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
+) -> None:
+    records.lease("m-1", state="live")
+    records.action("m-1", 1)
+    page, other = signed_in(ana), signed_in(bea)
+    page.goto("/actions/main/m-1/1/")
+    decide(page, "done", "Found it")
+    expect(page.locator(".answer.is-waiting")).to_be_visible()
+    other.goto("/actions/main/m-1/1/")
+
+    other.locator("#status").get_by_role("button", name="Withdraw it").click()
+
+    expect(page.locator(".answer.is-withdrawn")).to_be_visible(timeout=5_000)
+    expect(page.locator(".answer.is-waiting")).to_have_count(0)
+
+
+def test_a_page_of_somebody_who_is_no_longer_signed_in_says_who_is(
+    records: RecallWriter, ana: User, bea: User, signed_in: SignedIn, site: str
+) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Found it")
+    expect(page.locator(".slip dd").last).to_contain_text("Found it")
+    client = Client()
+    client.force_login(bea)
+    page.context.add_cookies(
+        [
+            {"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site},
+            {"name": "csrftoken", "value": "z" * 32, "url": site},
+        ]
+    )
+
+    page.locator("#decision [data-once]").click()
+
+    expect(page.locator("#decision .problem")).to_contain_text("You are signed in as bea now; this page was opened by ana.")
+    expect(page.locator("#reason")).to_have_value("Found it")
+    assert records.body_of("m-1:act:1")["status"] == "started"
+
+
+def test_the_list_keeps_its_place_beside_the_opened_action(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    for seq in range(1, 46):
+        records.action("m-1", seq, args={"to": f"c{seq}@example.com"})
+    page = signed_in(ana)
+    page.goto("/")
+    link = page.get_by_role("link", name="Email to c40@example.com")
+    link.scroll_into_view_if_needed()
+    before = link.bounding_box()
+
+    link.click()
+
+    expect(page.locator("#action h1")).to_contain_text("c40@")
+    after = link.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["y"] - after["y"]) < 24
+    assert page.evaluate("document.scrollingElement.scrollHeight <= innerHeight")
+    place = page.evaluate("document.querySelector('.list').scrollTop")
+    page.get_by_role("link", name="Decide").click()
+    expect(page.locator("#decision")).to_be_in_viewport()
+    assert page.evaluate("document.querySelector('.list').scrollTop") == place
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_the_bar_of_a_phone_is_one_row_and_says_whether_it_is_live(
+    records: RecallWriter, ana: User, signed_in: SignedIn, width: int
+) -> None:
+    page = signed_in(ana, viewport={"width": width, "height": 700})
+    page.goto("/")
+
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    box = page.locator(".topbar").bounding_box()
+    assert box is not None
+    assert box["height"] < 60
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def small_targets(page: Page) -> list[str]:
+    return list(
+        page.evaluate("""() => [...document.querySelectorAll(".action a, .action button:not(.vh), .topbar a, .topbar button")]
+            .filter((one) => one.offsetParent && !one.closest("p.quiet, .answer p"))
+            .filter((one) => { const box = one.getBoundingClientRect(); return box.height < 23.5 || box.width < 23.5; })
+            .map((one) => one.outerHTML.slice(0, 120))""")
+    )
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_what_is_pressed_is_large_enough(records: RecallWriter, ana: User, signed_in: SignedIn, width: int) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com", "body": "x" * 5000})
+    page = signed_in(ana, viewport={"width": width, "height": 900})
+    page.goto("/actions/main/m-1/1/")
+
+    assert small_targets(page) == []
+
+
+def test_a_button_that_waits_stays_readable_under_the_pointer(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Found it")
+    button = page.locator("#turn [data-once]")
+    expect(button).to_be_visible()
+    page.wait_for_timeout(400)
+    button.evaluate("one => { one.disabled = true; }")
+    rest = button.evaluate("one => getComputedStyle(one).backgroundColor")
+
+    button.hover(force=True)
+
+    assert button.evaluate("one => getComputedStyle(one).backgroundColor") == rest
+    assert re.match(r"rgb", rest)
