@@ -17,10 +17,10 @@ from actions.store.postgres import PostgresStore
 from console import stores
 from console.models import Decision
 from local.postgres import Postgres
-from tests.console.conftest import MemoryWriter
 from tests.console.test_commands import Said, run
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import VECTOR_TEMPLATE
+from tests.store.memory_writer import MemoryWriter
 
 pytestmark = pytest.mark.django_db
 

@@ -80,7 +80,7 @@ def _missing_decision(store: ActionStore) -> str:
     links = store.iterate_links()
     link: Link | None = None
     for number, decision_id in written.values_list("entry_number", "decision_id").iterator():
-        while link is None or link.number < number:
+        while link is None or link.number < (number or 0):
             link = next(links, None)
             if link is None:
                 gone = "the history ends before it" if _is_prepared(store) else "the store is not prepared: its history is gone"
