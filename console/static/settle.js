@@ -209,6 +209,11 @@
     guard();
     find("#action").scrollIntoView();
   });
+  document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
+    // The same news again is not said aloud again.
+    const said = find("[data-blocks]", event.detail.target), news = find("[data-blocks]", event.detail.fragment);
+    if (event.detail.target.id === "foot-news" && said && news && said.dataset.blocks === news.dataset.blocks) event.detail.shouldSwap = false;
+  });
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);
   prepare(document);
 
