@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 
 from actions.errors import ActionsError
 from bench.ground import Ground, laid
@@ -47,6 +49,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def stop(number: int, frame: FrameType | None) -> None:
+    """Leave by the door, so that everything that was started is stopped."""
+    sys.exit(128 + number)
+
+
 def show(report: Report, file: Path | None) -> None:
     """What was measured, also when a later benchmark failed."""
     print(render(report), flush=True)
@@ -80,4 +87,6 @@ def tell(line: str) -> None:
 
 
 if __name__ == "__main__":
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, stop)
     sys.exit(main(sys.argv[1:]))
