@@ -66,7 +66,7 @@ def action_by_values(
         "act": act,
         "class": action_class,
         "status": status,
-        "epoch": int(epoch) if epoch.isdecimal() else float(epoch),
+        "epoch": float(epoch) if "." in epoch else int(epoch),
         "body": body,
     }
     return _told(decode_action, record_id, metadata)
