@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,7 @@ MAX_DEPTH = 64
 """Deeper nesting than this is no argument of a tool but an attack on whoever renders it."""
 MAX_KEYS = 2_000
 MAX_DIGITS = 100
+MAX_PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +26,9 @@ class Arguments:
 
 def parse_arguments(text: str) -> Arguments:
     """Read arguments; never raises. What is not JSON, too deep, too wide or ambiguous is said in `problems`."""
-    problems: list[str] = []
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) != len(items):
-            names = [name for name, _ in items]
-            twice = next(name for index, name in enumerate(names) if name in names[:index])
-            problems.append(f"the argument {twice[:60]!r} stands twice; the last one is shown, the tool may have used the other")
-        return found
-
+    reader = _Reader()
     try:
-        value = json.loads(text, parse_float=_number, parse_int=_number, parse_constant=str, object_pairs_hook=pairs)
+        value = reader.read(text)
         problem = _shape_problem(value)
     except RecursionError:
         return Arguments(text=text, problems=("the arguments are nested too deeply to read; shown as text",))
@@ -43,25 +36,90 @@ def parse_arguments(text: str) -> Arguments:
         return Arguments(text=text, problems=("the arguments are not JSON; shown as text",) if text.strip() else ())
     if problem:
         return Arguments(text=text, problems=(problem,))
-    return Arguments(text=text, value=value, problems=tuple(problems[:3]))
+    return Arguments(text=text, value=value, problems=tuple(reader.problems))
 
 
 def dump_json(value: Any) -> str:
-    """JSON in Recall's habit (`", "` and `": "`), numbers with every digit they came with."""
-    if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{json.dumps(str(key), ensure_ascii=False)}: {dump_json(item)}" for key, item in value.items()) + "}"
+    """JSON in Recall's habit (`", "` and `": "`), numbers with every digit they came with. Without recursion, so of any depth."""
+    written: list[str] = []
+    rest: list[Any] = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, _Written):
+            written.append(item)
+        elif isinstance(item, dict):
+            rest.append(_Written("}"))
+            for index, (key, child) in reversed(list(enumerate(item.items()))):
+                name = json.dumps(str(key), ensure_ascii=False)
+                rest += [child, _Written(f"{', ' if index else ''}{name}: ")]
+            written.append("{")
+        elif isinstance(item, list):
+            rest.append(_Written("]"))
+            for index, child in reversed(list(enumerate(item))):
+                rest += [child, _Written(", ")] if index else [child]
+            written.append("[")
+        else:
+            written.append(_dump_scalar(item))
+    return "".join(written)
+
+
+class _Written(str):
+    """A piece of JSON that is finished, among values that are not."""
+
+    __slots__ = ()
+
+
+def _dump_scalar(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return str(value)
+    # Python refuses to print integers of thousands of digits; a Decimal prints them.
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(Decimal(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Reader:
+    """Reads one text and notes what a person must be told about it."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def read(self, text: str) -> Any:
+        return json.loads(
+            text, parse_float=self._number, parse_int=self._number, parse_constant=self._constant, object_pairs_hook=self._object
         )
-    if isinstance(value, list):
-        return "[" + ", ".join(dump_json(item) for item in value) + "]"
-    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
 
+    def _note(self, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS and problem not in self.problems:
+            self.problems.append(problem)
 
-def _number(text: str) -> Any:
-    """An exact number; a text where it is longer than any amount could be."""
-    if len(text) > MAX_DIGITS:
+    def _number(self, text: str) -> Any:
+        """An exact number; its text where it is longer or its exponent larger than any amount could be."""
+        if len(text) <= MAX_DIGITS:
+            # `-0` is no integer: it would lose its sign.
+            if text != "-0" and text.lstrip("-").isdigit():
+                return int(text)
+            try:
+                return Decimal(text)
+            except ArithmeticError:  # an exponent of twenty digits; no ValueError
+                pass
+        self._note(f"the number {_cut(text)} is longer or larger than can be read exactly; shown as text")
         return text
-    return int(text) if text.lstrip("-").isdigit() else Decimal(text)
+
+    def _constant(self, text: str) -> str:
+        self._note(f"{text} is no number of JSON; shown as text")
+        return text
+
+    def _object(self, items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            twice = next(name for name, count in Counter(name for name, _ in items).items() if count > 1)
+            self._note(f"the argument {twice[:60]!r} stands twice; the last one is shown, the tool may have used the other")
+        return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _shape_problem(value: Any) -> str:

@@ -145,10 +145,17 @@ def _case_problems(fields: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=4096)
 def _kind_of_name(tool: str) -> CallKind:
+    # A name of a mebibyte is read, but not kept.
+    return _kind_of_short_name(tool) if len(tool) <= MAX_FACT_CHARS else _kind_of_words(tool)
+
+
+def _kind_of_words(tool: str) -> CallKind:
     words = {word.lower() for word in _WORD.findall(tool)}
     return next((kind for kind, names in _KIND_WORDS if words & names), CallKind.OTHER)
+
+
+_kind_of_short_name = lru_cache(maxsize=4096)(_kind_of_words)
 
 
 def _kind_of(tool: str, fields: Mapping[str, Any]) -> CallKind:
