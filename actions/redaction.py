@@ -1,132 +1,388 @@
-"""Hide secrets by key name at every depth and by the shape of a value. Pure; every exit (screen, API, audit, log) uses this one function.
+"""Hide secrets by name at every depth and by the shape of a value. Pure; every exit (screen, API, audit, log) uses this one module.
 
-Digests are taken over the unredacted value, so redaction never weakens what a decision is bound to.
+`secret_shapes.py` knows which names and shapes are secret; here is where they are looked for: JSON values, JSON texts (whole, cut off, or
+inside of others) and prose. Each way only hides more, so a text goes through all of them. Nothing recurses into a value's depth, and each
+character is looked at a bounded number of times. Digests are taken over the unredacted value, so redaction never weakens what a decision
+is bound to.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 
 from actions.arguments import Arguments, dump_json
+from actions.secret_shapes import HIDDEN, hide_shapes, is_card, is_secret_name, is_secret_pair, may_be_a_count
 
-HIDDEN = "[redacted]"
+__all__ = ["HIDDEN", "is_secret_name", "redact_arguments", "redact_text", "redact_value"]
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SECRET_WORDS = frozenset(
-    "password passwd passphrase pwd secret token apikey authorization cookie credential credentials cvv cvc cvn otp ssn bearer jwt".split()
-)
-_SECRET_PAIRS = frozenset(
-    {
-        ("api", "key"),
-        ("private", "key"),
-        ("access", "key"),
-        ("secret", "key"),
-        ("signing", "key"),
-        ("encryption", "key"),
-        ("card", "number"),
-        ("auth", "header"),
-        ("session", "id"),
-        ("security", "code"),
-    }
-)
-_SHAPES = re.compile(
-    r"""-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
-      | \b(?:Bearer|Basic)\s+[A-Za-z0-9+/._~=-]{12,}
-      | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*
-      | \b(?:sk|pk|rk|whsec)_(?:live|test)?_?[A-Za-z0-9]{12,}
-      | \bsk-[A-Za-z0-9_-]{16,}
-      | \bgh[pousr]_[A-Za-z0-9]{20,}
-      | \bgithub_pat_[A-Za-z0-9_]{20,}
-      | \bglpat-[A-Za-z0-9_-]{16,}
-      | \bxox[abeoprs]-[A-Za-z0-9-]{10,}
-      | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-      | \bAIza[A-Za-z0-9_-]{30,}
-      | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
-      | (?<=://)[^\s/:@"']{1,256}:[^\s/@"']{1,256}(?=@)""",
-    re.VERBOSE | re.DOTALL,
-)
-_CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d.]*\d)")
-# Possessive and anchored: a name is looked at once, however long a text without any is.
-_NAME_IN_TEXT = re.compile(r"""(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]{2,}+)\\*+["']?\s*+[:=]\s*+""")
-# A text may be cut anywhere, so its end ends a quoted value too. The first form is JSON in a text of JSON.
-_VALUE_IN_TEXT = re.compile(
-    r"""\\++"[^"]*+(?:"|\Z)
-      | "(?:[^"\\]|\\.)*+(?:"|\\?\Z)
-      | '[^']*+(?:'|\Z)
-      | (?:(?i:bearer|basic|digest|token|apikey)\s++)?+[^\s,;&"'}\]]++""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a key's name says that its value is a secret: `api_key`, `clientSecret`, `X-Auth-Token`; not `max_tokens`, not `key`."""
-    words = [word.lower() for word in _WORD.findall(name if len(name) <= 400 else f"{name[:200]} {name[-200:]}")]
-    if _SECRET_WORDS.intersection(words):
-        return True
-    return any(pair in _SECRET_PAIRS for pair in pairwise(words))
+# An object such as {"name": "Authorization", "value": "..."} names its value beside it.
+_NAMING = frozenset("name key header field variable param parameter".split())
+_NAMED = frozenset("value values val content data".split())
+_OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
+_NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+_NUMBER_IN_TEXT = re.compile(rf"""(?:\\*+["'])?+{_NUMBER.pattern}(?=[\s,;&"'\\}})\]]|\.(?:[\s"'\\]|\Z)|\Z)""", re.ASCII)
+_LITERAL = re.compile(r"""(?:null|none|true|false|undefined|(\\*+["'])\1)(?=[\s,;&"'\\})\]]|\Z)""", re.IGNORECASE)
 
 
 def redact_text(text: str) -> str:
-    """A text without what looks like a token, a key, a card number, or a password written as `password=...`."""
-    text = _hide_pairs(text)
-    text = _SHAPES.sub(HIDDEN, text)
-    return _CARD.sub(_hide_card, text)
+    """A text without what looks like a token, a key, a card number, or a secret after its name (`password=...`), whatever its quotes."""
+    text = _hide_in_json(text)
+    text = _hide_after_names(text)
+    return hide_shapes(text)
 
 
 def redact_value(value: Any) -> Any:
-    """A JSON value with secrets hidden; the same object where there were none."""
-    if isinstance(value, str):
-        return redact_text(value)
-    if isinstance(value, Mapping):
-        return {_redact_name(key): HIDDEN if _hides(key, item) else redact_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact_value(item) for item in value]
-    # A number can be a card's as well as a text can.
-    return HIDDEN if isinstance(value, int) and not isinstance(value, bool) and _is_card(str(value)) else value
+    """A JSON value with secrets hidden; an equal one where there were none."""
+    top: list[Any] = [None]
+    rest: list[tuple[Any, Any, Any]] = [(top, 0, value)]
+    while rest:
+        into, at, item = rest.pop()
+        if isinstance(item, Mapping):
+            children = [(redact_text(str(key)), child) for key, child in _without_secrets(item)]
+            found: Any = dict.fromkeys(name for name, _ in children)
+            rest += [(found, name, child) for name, child in children]
+        elif isinstance(item, list):
+            found = [None] * len(item)
+            rest += [
+                (found, index, child)
+                for index, child in _without_secrets_of_list(item, is_inner=into is not top and isinstance(into, list))
+            ]
+        else:
+            found = _redact_scalar(item)
+        into[at] = found
+    return top[0]
 
 
 def redact_arguments(arguments: Arguments) -> Arguments:
     """The same arguments without secrets. Text stays exactly as the agent wrote it where nothing had to be hidden."""
+    problems = tuple(redact_text(problem) for problem in arguments.problems)
     if arguments.value is None:
-        return Arguments(text=redact_text(arguments.text), value=None, problems=arguments.problems)
+        return Arguments(text=redact_text(arguments.text), value=None, problems=problems)
     value = redact_value(arguments.value)
-    if value == arguments.value:
+    # Where a name stands twice, the value has lost one of its values and the text has not.
+    if value == arguments.value and not problems:
         return arguments
-    return Arguments(text=dump_json(value), value=value, problems=arguments.problems)
+    text = dump_json(value) if value != arguments.value else redact_text(arguments.text)
+    return Arguments(text=text, value=value, problems=problems)
 
 
-def _hides(key: object, item: object) -> bool:
-    return is_secret_name(str(key)) and item not in (None, "", True, False)
+# --- JSON values -----------------------------------------------------------------------------------------------------
 
 
-def _redact_name(key: object) -> str:
-    return redact_text(str(key))
+def _without_secrets(item: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    names_secret = any(
+        str(key).lower() in _NAMING and isinstance(child, str) and _names_a_secret(child) for key, child in item.items()
+    )
+    for key, child in item.items():
+        hides = _hides(str(key), child) or (names_secret and str(key).lower() in _NAMED and not _is_empty(child))
+        yield key, HIDDEN if hides else child
 
 
-def _hide_pairs(text: str) -> str:
-    """Hide the value after each secret name. Only such a value is skipped: in `ana: password=x` the second name counts too."""
-    kept, end = [], 0
-    for match in _NAME_IN_TEXT.finditer(text):
-        if match.start() < end or not is_secret_name(match["name"]):
-            continue
-        value = _VALUE_IN_TEXT.match(text, match.end())
-        if value is not None:
-            kept += [text[end : match.end()], HIDDEN]
-            end = value.end()
-    return "".join([*kept, text[end:]])
+def _without_secrets_of_list(items: list[Any], *, is_inner: bool) -> Iterator[tuple[int, Any]]:
+    """Arguments of a command (`["--password", "x"]`), and pairs in a list of lists (`[["Cookie", "x"]]`)."""
+    previous: Any = None
+    for index, child in enumerate(items):
+        is_named = isinstance(previous, str) and (
+            _is_secret_option(previous) or (is_inner and len(items) == 2 and _names_a_secret(previous))
+        )
+        yield index, HIDDEN if is_named and not _is_empty(child) and not _is_option(child) else child
+        previous = child
 
 
-def _hide_card(match: re.Match[str]) -> str:
-    return HIDDEN if _is_card(match[0]) else match[0]
+def _redact_scalar(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact_text(value)
+    # A number can be a card's as well as a text can.
+    is_long = isinstance(value, int) and 10**12 <= value < 10**19
+    return HIDDEN if is_long and is_card(str(value)) else value
 
 
-def _is_card(text: str) -> bool:
-    """13 to 19 digits that pass the Luhn check (ISO/IEC 7812-1), and not all the same."""
-    digits = [int(char) for char in text if char.isdigit()]
-    if not 13 <= len(digits) <= 19 or len(set(digits)) == 1:
+def _hides(name: str, value: object) -> bool:
+    if _is_empty(value) or not is_secret_name(name):
         return False
-    doubled = [digit if index % 2 == 0 else sum(divmod(digit * 2, 10)) for index, digit in enumerate(reversed(digits))]
-    return sum(doubled) % 10 == 0
+    is_number = isinstance(value, int | float | Decimal) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
+    return not (is_number and may_be_a_count(name) and len(str(value)) <= 20)
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or isinstance(value, bool) or value == ""
+
+
+def _names_a_secret(text: str) -> bool:
+    """A name and not a sentence about one."""
+    return len(text) <= 100 and " " not in text.strip() and is_secret_name(text)
+
+
+def _is_option(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= 100 and _OPTION.fullmatch(value) is not None
+
+
+def _is_secret_option(text: str) -> bool:
+    return _is_option(text) and is_secret_name(text)
+
+
+# --- JSON in texts ---------------------------------------------------------------------------------------------------
+
+_JSON_START = re.compile(r"""[\[{](?=\s{0,64}+["\[{])""")
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\],:]|[^\s"{}\[\],:]++', re.DOTALL)
+_MIN_STRING = 7
+"""Shorter ones, quotes included, hold neither a name with its value nor a shape."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An object or a list that has been opened and not closed."""
+
+    opener: str
+    start: int
+    is_inner_list: bool = False
+    key: str | None = None  # of an object: the name whose value comes next
+    count: int = 0  # of a list: the elements so far
+    previous: str | None = None  # of a list: the element before, where it is a text
+    names_secret: bool = False
+    named: list[tuple[int, int]] = field(default_factory=list)  # what is secret if something beside it says so
+
+    def spans(self, *, is_closed: bool) -> list[tuple[int, int]]:
+        is_pair = self.opener == "{" or self.count == 2 or not is_closed
+        return self.named if self.names_secret and is_pair else []
+
+
+def _hide_in_json(text: str) -> str:
+    """Hide in JSON that stands in a text, also where it was cut off: what is open at the end counts as closed there."""
+    begin = _JSON_START.search(text)
+    if begin is None:
+        return text
+    edits: list[tuple[int, int, str]] = []
+    frames: list[_Frame] = []
+    at = begin.start()
+    while (match := _TOKEN.search(text, at)) is not None:
+        piece, at = match[0], match.end()
+        frame = frames[-1] if frames else None
+        if piece in "{[":
+            if frame is not None and _hides_next(frame, piece):
+                at = _end_of_brackets(text, match.start(), 0)
+                edits.append((match.start(), at, _quoted(HIDDEN)))
+                _pass(frame, None)
+                continue
+            frames.append(_Frame(piece, match.start(), is_inner_list=piece == "[" and frame is not None and frame.opener == "["))
+        elif piece in "}]":
+            if frames:
+                closed = frames.pop()
+                edits += [(start, end, _quoted(HIDDEN)) for start, end in closed.spans(is_closed=True)]
+                if frames:
+                    _note_named(frames[-1], closed.start, at)
+                    _pass(frames[-1], None)
+        elif piece == ",":
+            if frame is not None:
+                frame.key = None
+        elif piece != ":":
+            edits += _edits_of_scalar(frame, piece, match.start(), at)
+    for frame, inner in zip_longest(frames, frames[1:]):
+        if inner is not None:
+            _note_named(frame, inner.start, len(text))
+        edits += [(start, end, _quoted(HIDDEN)) for start, end in frame.spans(is_closed=False)]
+    return _edited(text, edits)
+
+
+def _edits_of_scalar(frame: _Frame | None, piece: str, start: int, end: int) -> Iterable[tuple[int, int, str]]:
+    said = _decoded(piece) if piece[0] == '"' else None
+    if frame is not None and frame.opener == "{" and frame.key is None:
+        frame.key = piece if said is None else said
+        return _edit_of_string(piece, said, start, end)
+    if frame is None:
+        return _edit_of_string(piece, said, start, end)
+    hides = _hides_next(frame, piece if said is None else said, is_text=said is not None)
+    _note_named(frame, start, end)
+    if said is not None and frame.key is not None and frame.key.lower() in _NAMING and _names_a_secret(said):
+        frame.names_secret = True
+    _pass(frame, said)
+    return [(start, end, _quoted(HIDDEN))] if hides else _edit_of_string(piece, said, start, end)
+
+
+def _hides_next(frame: _Frame, said: str, *, is_text: bool = False) -> bool:
+    if frame.opener == "[":
+        return frame.previous is not None and _is_secret_option(frame.previous) and not _is_option(said)
+    if frame.key is None or not is_secret_name(frame.key) or said == "":
+        return False
+    if is_text or said in "{[":
+        return not (_NUMBER.fullmatch(said) and may_be_a_count(frame.key))
+    return not (_LITERAL.fullmatch(said) or (_NUMBER.fullmatch(said) and may_be_a_count(frame.key)))
+
+
+def _note_named(frame: _Frame, start: int, end: int) -> None:
+    if start < end and (frame.count == 1 if frame.is_inner_list else frame.key is not None and frame.key.lower() in _NAMED):
+        frame.named.append((start, end))
+
+
+def _pass(frame: _Frame, said: str | None) -> None:
+    """One value of the frame has been read."""
+    if frame.is_inner_list and frame.count == 0 and said is not None and _names_a_secret(said):
+        frame.names_secret = True
+    frame.count += 1
+    frame.previous = said
+
+
+def _edit_of_string(piece: str, said: str | None, start: int, end: int) -> list[tuple[int, int, str]]:
+    if said is None or len(piece) < _MIN_STRING:
+        return []
+    hidden = redact_text(said)
+    return [] if hidden == said else [(start, end, _quoted(hidden))]
+
+
+def _decoded(piece: str) -> str:
+    """What a string of JSON says; its characters where it was cut off in an escape or is none."""
+    if "\\" not in piece:
+        return piece.strip('"')
+    for text in (piece, f'{piece}"', f'{piece[:-1]}"'):
+        try:
+            return str(json.loads(text, strict=False))
+        except ValueError:
+            continue
+    return piece[1:].removesuffix('"').replace('\\"', '"').replace("\\n", "\n")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
+    """The text with its edits; of two that overlap the one that begins first, or is longer, counts."""
+    kept, at = [], 0
+    for start, end, new in sorted(edits, key=lambda edit: (edit[0], -edit[1], edit[2] != _quoted(HIDDEN))):
+        if start >= at:
+            kept += [text[at:start], new]
+            at = end
+    return "".join([*kept, text[at:]])
+
+
+# --- names in prose --------------------------------------------------------------------------------------------------
+
+# A name is looked at once, however long a text without any is.
+_NAME_IN_TEXT = re.compile(
+    r"""(?<![A-Za-z0-9_.-])(?:(?P<before>[A-Za-z]{2,20}+)[ ](?=[A-Za-z0-9_.-]{2}))?+(?P<name>[A-Za-z0-9_.-]{2,}+)
+        (?P<close>(?P<escape>\\*+)["']?)\]?\s*+(?P<sign>:=|=>|[:=]|%3[AaDd])\s*+""",
+    re.VERBOSE,
+)
+_OPTION_IN_TEXT = re.compile(r"(?<![\w.-])--?(?P<name>[A-Za-z][A-Za-z0-9_.-]*+)[ \t]++(?![\s-])(?P<escape>)")
+# {'name': 'Authorization', 'value': ...} where it is no JSON.
+_NAMED_IN_TEXT = re.compile(
+    r"""(?<![A-Za-z0-9_.-])(?i:name|key|header|field|variable|param|parameter)\\*+["']?\s*+(?:[:=]|=>)\s*+
+        \\*+["']?(?P<name>[A-Za-z0-9_.-]{2,100}+)\\*+["']?\s*+[,;]\s*+
+        \\*+["']?(?i:values?|val|content|data)(?P<escape>\\*+)["']?\s*+(?:[:=]|=>)\s*+""",
+    re.VERBOSE,
+)
+_HEADERS = frozenset({"cookie", "set-cookie", "cookie2", "authorization", "proxy-authorization"})
+_UNQUOTED = re.compile(r"""(?:(?i:bearer|basic|digest|token|apikey|negotiate)\s++)?+[^\s,;&"'}\]]++""")
+_REST = re.compile(r"""[^\s,;&"'\\})\]]++""")
+# YAML: a block of indented lines, or a list.
+_BLOCK = re.compile(r"[|>][+-]?+[ \t]*+(?:\r?\n[ \t]++[^\r\n]*+)++")
+_ITEMS = re.compile(r"-[ \t]++[^\r\n]*+(?:\r?\n[ \t]*+-[ \t]++[^\r\n]*+)*+")
+_LINES = {
+    "": re.compile(r"[^\r\n]++"),
+    '"': re.compile(r"""(?:[^\r\n"\\]++|\\(?!\\*+"))++"""),
+    "'": re.compile(r"[^\r\n']++"),
+}
+_HIDDEN_ALREADY = re.compile(rf"""\\*+["']?{re.escape(HIDDEN)}(?=[\s,;&"'\\}})\]]|\Z)""")
+_LINE_HIDDEN_ALREADY = re.compile(rf"""{re.escape(HIDDEN)}[ \t]*+(?=["'\\\r\n]|\Z)""")
+_SINGLE = re.compile(r"'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)", re.DOTALL)
+_QUOTE = re.compile(r'(?<!\\)\\*+"')
+_OPENING = re.compile(r'\\*+"')
+_MARK = re.compile(r"""[\[{\]}]|(?<!\\)\\*+"|(?<=[\[{,:=\s])'""")
+
+
+def _hide_after_names(text: str) -> str:
+    """Hide the value after each secret name. Only such a value is skipped: in `ana: password=x` the second name counts too."""
+    for pattern, is_named in (
+        (_NAME_IN_TEXT, _is_named),
+        (_OPTION_IN_TEXT, _is_option_named),
+        (_NAMED_IN_TEXT, _is_option_named),
+    ):
+        kept, end = [], 0
+        for match in pattern.finditer(text):
+            if match.start() < end or not is_named(match, text):
+                continue
+            stop = _end_of_value(text, match)
+            if stop > match.end():
+                kept += [text[end : match.end()], HIDDEN]
+                end = stop
+        text = "".join([*kept, text[end:]]) if kept else text
+    return text
+
+
+def _is_named(match: re.Match[str], text: str) -> bool:
+    name = match["name"]
+    before = match["before"]
+    if not is_secret_name(name) and not (before and is_secret_pair(before, name)):
+        return False
+    return not (may_be_a_count(name) and _NUMBER_IN_TEXT.match(text, match.end()))
+
+
+def _is_option_named(match: re.Match[str], text: str) -> bool:
+    return is_secret_name(match["name"])
+
+
+def _end_of_value(text: str, match: re.Match[str]) -> int:
+    """Where the value that begins after the name ends; where it begins, if there is none or it is hidden already."""
+    at = match.end()
+    is_header = match.re is _NAME_IN_TEXT and not match["close"] and match["sign"] == ":" and match["name"].lower() in _HEADERS
+    if _LITERAL.match(text, at) or (_LINE_HIDDEN_ALREADY if is_header else _HIDDEN_ALREADY).match(text, at):
+        return at
+    opening = _OPENING.match(text, at)
+    if opening:
+        return _end_of_string(text, opening.end(), len(opening[0]) - 1)
+    if text[at : at + 1] in ("[", "{"):
+        at = _end_of_brackets(text, at, len(match["escape"]))
+        return _end(_REST.match(text, at), at)
+    if text[at : at + 1] == "'":
+        return _end(_SINGLE.match(text, at), at)
+    if is_header:  # up to the quote where the header itself is quoted
+        quote = text[match.start() - 1 : match.start()]
+        return _end(_LINES.get(quote, _LINES[""]).match(text, at), at)
+    for pattern in (_BLOCK, _ITEMS, _UNQUOTED):
+        found = pattern.match(text, at)
+        if found:
+            return found.end()
+    return at
+
+
+def _end(match: re.Match[str] | None, otherwise: int) -> int:
+    return match.end() if match else otherwise
+
+
+def _end_of_string(text: str, at: int, escape: int) -> int:
+    """The end of a string whose quotes have `escape` backslashes, since it is JSON in a text of JSON. A cut text ends it too."""
+    level = (escape + 1).bit_length() - 1
+    for quote in _QUOTE.finditer(text, at):
+        count = len(quote[0]) - 1
+        if count < escape:
+            return quote.start()  # the end of the text around it
+        if (count >> level) % 2 == 0:
+            return quote.end()
+    return len(text)
+
+
+def _end_of_brackets(text: str, at: int, escape: int) -> int:
+    """The end of an object or a list, whose strings may hold brackets. Cut off, it goes to the end."""
+    depth = 0
+    while (mark := _MARK.search(text, at)) is not None:
+        at = mark.end()
+        if mark[0] in "[{":
+            depth += 1
+        elif mark[0] in "]}":
+            depth -= 1
+            if depth == 0:
+                return at
+        elif mark[0] == "'":
+            at = _end(_SINGLE.match(text, mark.start()), at)
+        elif len(mark[0]) - 1 < escape:
+            return mark.start()
+        else:
+            escape = len(mark[0]) - 1
+            at = _end_of_string(text, at, escape)
+    return len(text)
