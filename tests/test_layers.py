@@ -19,6 +19,7 @@ FRAMEWORKS = ("django", "celery", "ninja", "csp", "axes", "django_htmx", "templa
 POSTGRES = (
     "actions.store.postgres",
     "actions.store.postgres_connection",
+    "actions.store.postgres_deadlines",
     "actions.store.postgres_rows",
     "actions.store.postgres_setup",
     "actions.store.postgres_statements",
