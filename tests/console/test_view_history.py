@@ -108,7 +108,7 @@ def test_a_store_that_is_down_is_said(memory: RecordWriter, down: str, ana: User
     html = browser(ana).get("/history/").content.decode()
 
     assert len(entries(html)) == 1
-    assert "Store down does not answer." in text_of(html)
+    assert "The history of store down cannot be read." in text_of(html)
 
 
 def test_somebody_limited_to_a_tool_sees_entries_of_that_alone(memory: RecordWriter, ana: User, dot: User) -> None:
