@@ -169,7 +169,7 @@ def test_the_agents_words_are_for_those_who_may_see_every_tool(memory: RecordWri
 
     assert "Safari" in html
     assert "Pay somebody" not in html
-    assert "5000" not in html
+    assert "5000" not in text_of(html)
 
 
 @pytest.mark.parametrize("rest", ["", "status/", "arguments/", "result/"])

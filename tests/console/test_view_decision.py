@@ -468,7 +468,7 @@ def test_a_lost_answer_is_said_to_be_unknown_and_asking_again_finds_it_written(f
     response = post(client, ref, form)
 
     assert response.status_code == 503
-    assert "Unknown: the store did not answer" in said(response)
+    assert "Unknown: no answer came back" in said(response)
     assert "Found it" in said(response)
 
     flaky.kept.fails = ""  # type: ignore[attr-defined]
