@@ -177,7 +177,7 @@ def foot(request: HttpRequest, ref: ActionRef, decision_id: str) -> HttpResponse
     return _panel(request, ref, None, context, status=200, right=Right.READ)
 
 
-_BECAME = {
+_BECAME: dict[str, tuple[AnswerKind, str]] = {
     DecisionState.WRITTEN: (AnswerKind.REPEATED, "delivered"),
     DecisionState.WITHDRAWN: (AnswerKind.WITHDRAWN, "withdrawn"),
     DecisionState.REFUSED: (AnswerKind.NOTHING, "refused"),
