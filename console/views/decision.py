@@ -170,7 +170,7 @@ def foot(request: HttpRequest, ref: ActionRef, decision_id: str) -> HttpResponse
     if row is None or row.is_pending:
         item_or_404(request.user, ref, Right.READ)
         return HttpResponse(status=204)
-    kind, template = _BECAME.get(row.state, (AnswerKind.NOTHING, "nothing"))
+    kind, template = _BECAME.get(DecisionState(row.state), (AnswerKind.NOTHING, "nothing"))
     answer = Answer(kind=kind, detail=row.why, decision=row)
     context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{template}.html"}
     context["next_item"], context["is_all_known"] = next_in_doubt(request, ref)
