@@ -85,9 +85,8 @@ class Home:
                 heir.communicate()
 
     def _close_to_others(self) -> None:
-        """The folder is its owner's. Only where an earlier demo of root's keeps the server's data in it, `nobody` must pass through to them."""
-        is_passed_through = os.geteuid() == 0 and (self.postgres / "data").exists()
-        self.folder.chmod(0o711 if is_passed_through else 0o700)
+        """The folder is its owner's. Root's server runs as `nobody`, who must pass through to its data, and can list nothing."""
+        self.folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
     def make_private_folders(self) -> None:
         """For logs and for the world: both tell what agents did, and to whom."""

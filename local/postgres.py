@@ -142,6 +142,9 @@ def start(data_dir: Path | None = None) -> RunningPostgres:
     home = _temporary_home() if data_dir is None else _made_home(data_dir)
     data = home / "data" if data_dir is None else place_of_data(data_dir)
     _made_home(data.parent)
+    if data.exists() and not data.is_relative_to(home) and not (home / "server.json").exists():
+        # Somebody removed the folder that these belong to, and with it the only password: nobody can use them again.
+        shutil.rmtree(data)
     state = _State(home / "server.json")
     try:
         if not data.exists():

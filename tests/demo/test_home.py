@@ -90,5 +90,6 @@ def test_the_folders_are_their_owners_alone_also_those_of_an_older_demo(home: Ho
     home.folder.chmod(0o755)
     with home.held():
         home.make_private_folders()
-        for folder in (home.folder, home.logs, home.world):
+        assert home.folder.stat().st_mode & 0o066 == 0
+        for folder in (home.logs, home.world):
             assert folder.stat().st_mode & 0o777 == 0o700

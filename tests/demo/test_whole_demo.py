@@ -99,7 +99,9 @@ def test_nothing_of_it_is_for_other_users_to_read(demo: Demo) -> None:
     lines = [" ".join(process.cmdline()) for process in demo.descendants()]
     assert not [line for line in lines if any(secret in line for secret in secrets)]
     assert not any("://" in line and "@" in line for line in lines)
-    for folder in (".data", ".data/logs", ".data/world"):
+    # Nobody else can list `.data`; root's server, which runs as `nobody`, passes through it to its own folder.
+    assert (demo.folder / ".data").stat().st_mode & 0o066 == 0
+    for folder in (".data/logs", ".data/world"):
         assert (demo.folder / folder).stat().st_mode & 0o777 == 0o700, folder
 
 

@@ -141,6 +141,11 @@ postgres._install_candidates = lambda: iter([Path({str(closed)!r}) / "embedded_p
 with postgres.start(Path({str(closed)!r}) / "data") as database:
     database.create_database("there")
     print(database.server.database_exists("there"))
+# Its folder is removed without a word to us: what was left elsewhere, without its password, does not stand in the way.
+import shutil
+shutil.rmtree(Path({str(closed)!r}) / "data")
+with postgres.start(Path({str(closed)!r}) / "data") as database:
+    print(database.server.database_exists("there"))
 postgres.remove_data(Path({str(closed)!r}) / "data")
 """
     package = postgres.find_install().parent
@@ -149,7 +154,7 @@ postgres.remove_data(Path({str(closed)!r}) / "data")
 
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
 
-    assert done.stdout == "True\n", done.stderr
+    assert done.stdout == "True\nFalse\n", done.stderr
 
 
 # Imports and connects as whoever runs the tests, whose interpreter may lie in a closed home; then becomes an ordinary user.
