@@ -108,8 +108,9 @@ def _singular(word: str) -> str:
 
 _SHAPES = re.compile(
     r"""-----BEGIN\ [A-Z0-9 ]{0,40}?PRIVATE\ KEY(?:\ BLOCK)?-----.*?(?:-----END\ [A-Z0-9 ]{0,40}?PRIVATE\ KEY(?:\ BLOCK)?-----|\Z)
-      # A word in plain letters after "Basic" is prose.
-      | \b(?:Bearer|Basic)\s{1,16}+(?![A-Za-z][a-z]{0,18}+(?![A-Za-z0-9+/_=~]))[A-Za-z0-9+/._~=-]{12,}+
+      # A word in plain letters after "Basic" is prose; after "Bearer" few are.
+      | \b(?:Bearer\s{1,16}+(?!(?i:authentication|authorization|credentials)(?![A-Za-z0-9+/_=~]))
+          |Basic\s{1,16}+(?![A-Za-z][a-z]{0,18}+(?![A-Za-z0-9+/_=~])))[A-Za-z0-9+/._~=-]{12,}+
       # Glued to something it may start anywhere, so there its first part is bounded.
       | (?:(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,512}+)
         \.[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){0,3}+

@@ -35,6 +35,7 @@ NAMES = [
 PLAIN_NAMES = ["key", "author", "amount", "passenger", "tokenizer", "to", "secretary", "cardinality", "number", ""]
 SHAPES = [
     "Bearer abcdefghijklmnop123",
+    "Bearer abcdefghijklmnop",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
     "sk_live_abcdefgh12345678",
     "sk-proj-abcdefghijklmnop1234",
