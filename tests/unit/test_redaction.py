@@ -175,7 +175,7 @@ def test_a_secret_that_is_empty_or_a_switch_says_so(name: str, value: str) -> No
     assert redact_arguments(parse_arguments(text)).text == text
 
 
-SIZE = 2**19
+SIZE = 131_072
 PREFIXES = [
     *["eyJ", "eyJ-", "eyJ.", "eyJaaaaaaaa.", "=eyJaaaaaaaa", "-eyJaaaaaaaa", ".eyJaaaaaaaa.a"],
     *[
