@@ -151,7 +151,10 @@ def test_of_two_tabs_the_second_is_told_and_loses_nothing(records: RecallWriter,
     expect(one.locator(".answer.is-written")).to_be_visible()
     expect(two.locator("#status")).to_contain_text("done", timeout=3_000)
     expect(two.locator("#reason")).to_have_value("Typed in the second tab")
+    expect(two.locator("#foot-news")).to_contain_text("It ended meanwhile")
+    expect(two.locator("#decision [data-once]")).to_be_disabled()
 
+    two.locator("[data-look]").click()
     two.locator("#decision [data-once]").click()
 
     expect(two.locator(".answer")).to_contain_text("it was decided before you")

@@ -219,7 +219,9 @@ def test_live_updates_keep_focus_and_place(records: RecallWriter, ana: User, sig
 
 def test_the_event_stream_is_closed_while_the_tab_is_hidden(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     page = signed_in(ana)
-    page.goto("/")
+    # The stream's first word makes the list be fetched once; only after that is silence silence.
+    with page.expect_response(lambda response: response.request.headers.get("hx-request") == "true"):
+        page.goto("/")
     expect(page.locator("[data-live=on]")).to_be_visible()
     page.evaluate("""() => {
         Object.defineProperty(document, "hidden", {value: true, configurable: true});
