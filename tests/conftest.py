@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from local import chromium
+from local import chromium, mongo
+from local.mongo import Mongo
 from local.postgres import Postgres
-from tests.servers import POSTGRES_URL, VECTOR_TEMPLATE
+from tests.servers import MONGO_URL, POSTGRES_URL, VECTOR_TEMPLATE
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,24 @@ def pg_url(pg_server: Postgres) -> Iterator[str]:
     name = f"t_{uuid4().hex[:16]}"
     yield pg_server.create_database(name, template=VECTOR_TEMPLATE)
     pg_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mongo_server() -> Iterator[Mongo]:
+    """The MongoDB that MONGO_URL names, a replica set; else a stand-in of this worker's own, started when the first test needs it."""
+    if url := os.environ.get(MONGO_URL):
+        yield Mongo.from_url(url)
+        return
+    with mongo.start() as running:
+        yield running.server
+
+
+@pytest.fixture
+def mongo_url(mongo_server: Mongo) -> Iterator[str]:
+    """The address of a fresh, empty database; dropped afterwards."""
+    name = f"t_{uuid4().hex[:16]}"
+    yield mongo_server.url(name)
+    mongo_server.drop_database(name)
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator
+from importlib.metadata import version
 
 import pytest
 
 from local import chromium, postgres, valkey
+from local.mongo import Mongo
 from local.postgres import Postgres
 
 POSTGRES_URL = "TEST_DATABASE_URL"
 BROKER_URL = "TEST_BROKER_URL"
+MONGO_URL = "MONGO_URL"
+"""A replica set of the developer's own; without it tests/conftest.py starts a stand-in for those tests that need one."""
 VECTOR_TEMPLATE = "settle_test_vector"
 
 # Settings of the run, whatever the developer's shell says; tests of settings build environments of their own.
@@ -100,7 +104,13 @@ def _broker_of(worker: str) -> str:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"servers: {', '.join(_versions)}", *_left_out()]
+    return [f"servers: {', '.join([*_versions, _mongo_version()])}", *_left_out()]
+
+
+def _mongo_version() -> str:
+    if url := os.environ.get(MONGO_URL):
+        return f"MongoDB {Mongo.from_url(url).version()} of {MONGO_URL}"
+    return f"SecantusDB {version('secantusdb')} in MongoDB's place"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
