@@ -11,7 +11,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 
 
 def open_store(url: str, *, name: str = "main") -> ActionStore:
-    """A store for `postgres://...?schema=recall&collection=...` or `memory:`. Drivers are imported only for the scheme that needs them.
+    """A store for `postgres://...?schema=recall&collection=...`, `mongodb://.../db?collection=...` or `memory:`.
+
+    Drivers are imported only for the scheme that needs them.
 
     Raises:
         StoreUnusable: no adapter for this scheme, or a part of the URL is malformed. Nothing was connected to.
@@ -23,8 +25,14 @@ def open_store(url: str, *, name: str = "main") -> ActionStore:
         from actions.store.postgres import PostgresStore
 
         return PostgresStore(url, name=name)
+    if scheme in ("mongodb", "mongodb+srv"):
+        from actions.store.mongo import MongoStore
+
+        return MongoStore(url, name=name)
     if scheme == "memory":
         from actions.store.memory import MemoryStore
 
         return MemoryStore(name=name)
-    raise StoreUnusable(name, f"no adapter for {scheme or 'an address without a scheme'}; use postgres://... or memory:")
+    raise StoreUnusable(
+        name, f"no adapter for {scheme or 'an address without a scheme'}; use postgres://..., mongodb://... or memory:"
+    )
