@@ -14,8 +14,11 @@ import pytest
 
 from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
+from actions.store.mongo import MongoStore
 from actions.store.postgres import PostgresStore
+from local.mongo import Mongo
 from local.postgres import Postgres
+from tests.mongo_writer import MongoWriter
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import VECTOR_TEMPLATE
 from tests.store.memory_writer import MemoryWriter
@@ -43,6 +46,16 @@ def records_url(pg_server: Postgres) -> Iterator[str]:
     pg_server.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def documents_url(mongo_server: Mongo) -> Iterator[str]:
+    """The same on MongoDB."""
+    name = f"t_records_{uuid4().hex[:12]}"
+    with closing(MongoStore(mongo_server.url(name))) as store:
+        store.prepare()
+    yield mongo_server.url(name)
+    mongo_server.drop_database(name)
+
+
 def _memory(request: pytest.FixtureRequest) -> Iterator[Backend]:
     store = MemoryStore()
     recall = MemoryWriter(store)
@@ -62,7 +75,33 @@ def _postgres(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield Backend(again(), another().create(), again, another)
 
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Backend]]] = {"memory": _memory, "postgres": _postgres}
+def _mongo(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    url = with_collection(request.getfixturevalue("documents_url"))
+    with ExitStack() as opened:
+
+        def again() -> ActionStore:
+            return opened.enter_context(closing(MongoStore(url)))
+
+        def another() -> MongoWriter:
+            return opened.enter_context(MongoWriter(url))
+
+        yield Backend(again(), another().create(), again, another)
+
+
+def with_option(url: str, option: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{option}"
+
+
+def with_collection(url: str) -> str:
+    """An address with a collection of its own."""
+    return with_option(url, f"collection=c{uuid4().hex[:12]}")
+
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Backend]]] = {
+    "memory": _memory,
+    "postgres": _postgres,
+    "mongo": _mongo,
+}
 
 
 @pytest.fixture(params=list(BACKENDS))
@@ -85,6 +124,14 @@ def pg(records_url: str) -> Iterator[tuple[PostgresStore, RecallWriter]]:
     """A prepared PostgreSQL store with its writer, for what only PostgreSQL can show."""
     url = f"{records_url}?collection=c{uuid4().hex[:12]}"
     with closing(PostgresStore(url)) as store, RecallWriter(url) as recall:
+        yield store, recall.create()
+
+
+@pytest.fixture
+def documents(documents_url: str) -> Iterator[tuple[MongoStore, MongoWriter]]:
+    """A prepared MongoDB store with its writer, for what only MongoDB can show."""
+    url = with_collection(documents_url)
+    with closing(MongoStore(url)) as store, MongoWriter(url) as recall:
         yield store, recall.create()
 
 

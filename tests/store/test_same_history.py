@@ -1,12 +1,14 @@
-"""The same random history on the reference and on PostgreSQL: the same answers at every step, the same world at the end."""
+"""The same random history on the reference and on each database: the same answers at every step, the same world at the end.
+
+Agents that begin, crash and are taken over, writes that come too late, operators who settle the same thing twice.
+"""
 
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import uuid4
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,13 +18,17 @@ from actions.queries import get_action
 from actions.records import Action, ActionRef, ActionStatus, Entry, NewEntry, Reading, Settled, Turn
 from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
+from actions.store.mongo import MongoStore
 from actions.store.postgres import PostgresStore
-from tests.recall_writer import RecallWriter, RecordWriter
+from tests.mongo_writer import MongoWriter
+from tests.recall_writer import RecallWriter, RecordWriter, turn_metadata
+from tests.store.conftest import with_collection
 from tests.store.gestures import an_end, decide, verify
 from tests.store.memory_writer import MemoryWriter
 
 AGENTS = st.sampled_from(["a", "b"])
 SEQS = st.integers(1, 3)
+HOLDERS = st.sampled_from(["pod-a", "pod-b"])
 ENDS = [
     an_end(result="ok"),
     an_end(result="x" * 8100),
@@ -41,7 +47,9 @@ steps = st.one_of(
     st.tuples(st.just("turn"), AGENTS, st.integers(1, 70)),
     st.tuples(st.just("head"), AGENTS, st.integers(0, 80)),
     st.tuples(st.just("lease"), AGENTS, st.integers(1, 9), st.sampled_from(["live", "expired", "released"])),
-    st.tuples(st.just("acquire"), AGENTS, st.sampled_from(["pod-a", "pod-b"])),
+    st.tuples(st.just("acquire"), AGENTS, HOLDERS),
+    st.tuples(st.just("crash"), AGENTS),
+    st.tuples(st.just("late_write"), AGENTS, HOLDERS, st.integers(1, 9), st.integers(1, 70)),
     st.tuples(
         st.just("settle"),
         AGENTS,
@@ -55,8 +63,8 @@ steps = st.one_of(
 
 
 @dataclass
-class Half:
-    """One of the two worlds."""
+class World:
+    """One of the worlds in which it happens."""
 
     store: ActionStore
     recall: RecordWriter
@@ -85,6 +93,17 @@ class Half:
     def acquire(self, agent: str, holder: str) -> object:
         return self.recall.acquire(agent, holder)
 
+    def crash(self, agent: str) -> None:
+        """Its process is gone, and the time of its lease is over."""
+        if (held := self.recall.lease_of(agent)) and held[2] == "live":
+            self.recall.lease(agent, held[0], held[1], "expired")
+
+    def late_write(self, agent: str, holder: str, epoch: int, seq: int) -> bool:
+        """A process that believes that it holds this epoch records a turn."""
+        return self.recall.write_fenced(
+            agent, holder, epoch, f"{agent}:turn:{seq}", turn_metadata(agent, seq, "late", epoch=epoch)
+        )
+
     def settle(self, agent: str, seq: int, end: int, click: int, compare: str) -> object:
         ref = ActionRef("main", agent, seq)
         item = get_action(self.store, ref)
@@ -97,7 +116,7 @@ class Half:
     def entry(self, agent: str, seq: int) -> object:
         return plain(self.store.append_entry(NewEntry(kind="observed", actor="system watcher", agent=agent, seq=seq)))
 
-    def world(self) -> object:
+    def everything(self) -> object:
         """All that a screen can see, without what must differ: times, holders, hashes."""
         store = self.store
         return {
@@ -133,14 +152,16 @@ def plain(value: object) -> object:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(history=st.lists(steps, min_size=4, max_size=14))
-def test_the_same_history_has_the_same_answers(records_url: str, history: list[tuple[Any, ...]]) -> None:
-    url = f"{records_url}?collection=c{uuid4().hex[:12]}"
+def test_the_same_history_has_the_same_answers(records_url: str, documents_url: str, history: list[tuple[Any, ...]]) -> None:
     memory = MemoryStore()
-    with closing(PostgresStore(url)) as store, RecallWriter(url) as recall:
-        halves = (Half(memory, MemoryWriter(memory)), Half(store, recall.create()))
+    with ExitStack() as opened:
+        worlds = [World(memory, MemoryWriter(memory))]
+        for address, store, writer in ((records_url, PostgresStore, RecallWriter), (documents_url, MongoStore, MongoWriter)):
+            url = with_collection(address)
+            worlds.append(World(opened.enter_context(closing(store(url))), opened.enter_context(writer(url)).create()))
         for step in history:
-            reference, found = (half.take(step) for half in halves)
-            assert found == reference, step
+            reference, *found = (world.take(step) for world in worlds)
+            assert found == [reference] * len(found), step
 
-        reference, found = (half.world() for half in halves)
-        assert found == reference
+        reference, *found = (world.everything() for world in worlds)
+        assert found == [reference] * len(found)

@@ -1,0 +1,554 @@
+"""What goes wrong in the middle: a settle that is cut off at any command leaves nothing, and every error says what became of the decision."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from pymongo import monitoring
+
+from actions.errors import LeaseLive, StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable, WriteConflict
+from actions.records import ActionStatus, NewEntry, Settled
+from actions.settle import settle
+from actions.store import mongo_connection, open_store
+from actions.store.mongo import MongoStore
+from local import mongo, processes
+from local.mongo import Mongo
+from tests.mongo_writer import MongoWriter
+from tests.recall_writer import turn_metadata
+from tests.servers import MONGO_URL
+from tests.store.conftest import with_option
+from tests.store.gestures import an_end, decide, look_at_world, verify
+
+MongoPair = tuple[MongoStore, MongoWriter]
+OPEN = [ActionStatus.STARTED, ActionStatus.UNKNOWN]
+COMMANDS = ["aggregate", "find", "findAndModify", "insert", "update"]
+NOTE = NewEntry(kind="withdrawn", actor="operator ana", agent="a", seq=1)
+
+
+@pytest.fixture(scope="session")
+def stand_in(request: pytest.FixtureRequest) -> Iterator[Mongo]:
+    """A server that can be told to fail, which a real one cannot unless it was started for it."""
+    if MONGO_URL not in os.environ:
+        yield request.getfixturevalue("mongo_server")
+        return
+    with mongo.start() as running:
+        yield running.server
+
+
+@pytest.fixture
+def address(stand_in: Mongo) -> Iterator[str]:
+    """Its clients ask after the server's health more often than they would, since none of these failures is its real state."""
+    name = f"t_{uuid4().hex[:16]}"
+    yield with_option(stand_in.url(name), "serverMonitoringMode=poll&heartbeatFrequencyMS=500")
+    stand_in.drop_database(name)
+
+
+@pytest.fixture
+def pair(address: str) -> Iterator[MongoPair]:
+    with closing(MongoStore(address)) as store, MongoWriter(address) as recall:
+        store.prepare()
+        yield store, recall.create()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settle that gives up soon."""
+    monkeypatch.setattr(mongo_connection, "SERVER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(mongo_connection, "SETTLE_TIMEOUT_S", 0.3)
+
+
+@contextmanager
+def failing(recall: MongoWriter, *commands: str, times: int | None = None, skip: int = 0, **how: object) -> Iterator[None]:
+    """While inside, the server fails these commands of ours, after `skip` of them and so often; for ever without `times`."""
+    mode: object = {"times": times, "skip": skip} if times else "alwaysOn"
+    data = {"failCommands": list(commands), "appName": "settle", **how}
+    recall.client.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+    try:
+        yield
+    finally:
+        recall.client.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+def begun(recall: MongoWriter) -> Any:
+    ref = recall.action("a", 1)
+    recall.turns("a", 2)
+    recall.lease("a", epoch=4, state="expired")
+    return ref
+
+
+# --- cut off ---------------------------------------------------------------------------------------------------------------
+
+
+class Commands(monitoring.CommandListener):
+    """The names of the commands that our clients send."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name not in ("saslStart", "saslContinue", "endSessions"):
+            self.names.append(event.command_name)
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """What every client that is opened from now on sends."""
+    listener = Commands()
+    monkeypatch.setitem(mongo_connection._DEFAULTS, "event_listeners", [listener])
+    return listener
+
+
+SETTLE = [
+    "listIndexes",  # whether it is prepared, before the transaction
+    "find",  # what this decision id wrote before
+    "find",  # the registry: where the records are; only the first time
+    "aggregate",  # the action, its lease, its agent's head, its whole arguments
+    "findAndModify",  # the chain's head
+    "aggregate",  # the newest turn
+    "findAndModify",  # the lease
+    "update",  # the action
+    "insert",  # the turn
+    "insert",  # the entry
+    "update",  # the head
+    "update",  # the revision
+    "update",  # the lease
+    "commitTransaction",
+]
+
+
+def test_a_settle_sends_these_commands(pair: MongoPair, address: str, commands: Commands) -> None:
+    ref = begun(pair[1])
+
+    with closing(MongoStore(address)) as store:
+        decide(store, ref)
+
+    assert commands.names == SETTLE
+
+
+@pytest.mark.parametrize("how", [{"errorCode": 8000}, {"closeConnection": True}], ids=["an error", "a lost connection"])
+@pytest.mark.parametrize("place", range(1, len(SETTLE) - 1), ids=[f"{n}-{name}" for n, name in enumerate(SETTLE)][1:-1])
+def test_nothing_is_half_written(pair: MongoPair, hasty: None, place: int, how: dict[str, object]) -> None:
+    store, recall = pair
+    ref = begun(recall)
+    before = look_at_world(store, recall, "a")
+    skip = SETTLE[1:place].count(SETTLE[place])
+
+    with failing(recall, SETTLE[place], skip=skip, times=1000, **how), pytest.raises(StoreError) as caught:
+        settle(store, ref, an_end(), actor="operator ana", decision_id="decision-1")
+
+    assert not getattr(caught.value, "may_be_written", False)
+    assert look_at_world(store, recall, "a") == before
+    assert not decide(store, ref, decision_id="decision-1").is_repeat
+    assert verify(store).is_intact
+
+
+@pytest.mark.parametrize("how", [{"errorCode": 112}, {"errorCode": 10107}, {"closeConnection": True}], ids=str)
+@pytest.mark.parametrize("command", [*COMMANDS, "commitTransaction"])
+def test_what_passes_is_tried_again_and_written_once(pair: MongoPair, command: str, how: dict[str, object]) -> None:
+    """Another writer was first; the primary stepped down; the connection broke. The driver labels each as worth another attempt."""
+    store, recall = pair
+    ref = begun(recall)
+    labels = {"errorLabels": ["TransientTransactionError"]} if how == {"errorCode": 112} else {}
+
+    with failing(recall, command, times=1, **how, **labels):
+        settled = decide(store, ref)
+
+    assert (settled.is_repeat, settled.turn_seq, settled.entry.number) == (False, 3, 1)
+    assert [turn.seq for turn in store.list_turns("a", limit=5)] == [3, 2, 1]
+    assert recall.lease_of("a") == ((recall.lease_of("a") or ("",))[0], 6, "released")
+    assert recall.revision() == 5
+    assert verify(store).is_intact
+
+
+def test_a_writer_who_always_comes_first_is_told_of_in_the_end(pair: MongoPair, hasty: None) -> None:
+    store, recall = pair
+    ref = begun(recall)
+    before = look_at_world(store, recall, "a")
+
+    with (
+        failing(recall, "update", errorCode=112, errorLabels=["TransientTransactionError"]),
+        pytest.raises(StoreUnavailable, match="other writers came first, again and again; nothing was written") as caught,
+    ):
+        decide(store, ref)
+
+    assert not caught.value.may_be_written
+    assert look_at_world(store, recall, "a") == before
+
+
+def test_a_primary_that_steps_down_for_long_is_told_of(pair: MongoPair, hasty: None) -> None:
+    store, recall = pair
+    ref = begun(recall)
+
+    with failing(recall, "update", errorCode=10107), pytest.raises(StoreUnavailable, match="primary is stepping down") as caught:
+        decide(store, ref)
+
+    assert not caught.value.may_be_written
+    assert recall.body_of("a:act:1")["status"] == "started"
+
+
+# --- the commit ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"closeConnection": True},
+        {"errorCode": 91},
+        {"errorCode": 50},
+        {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}},
+    ],
+    ids=["a lost connection", "a shutdown", "its time was over", "no majority heard of it"],
+)
+def test_an_unanswered_commit_leaves_it_open_and_asking_again_tells(pair: MongoPair, hasty: None, how: dict[str, object]) -> None:
+    store, recall = pair
+    ref = begun(recall)
+
+    with failing(recall, "commitTransaction", **how), pytest.raises(StoreUnavailable, match="answer to the commit") as caught:
+        decide(store, ref, decision_id="decision-1")
+
+    assert caught.value.may_be_written
+    was_written = recall.body_of("a:act:1")["status"] == "done"
+    assert was_written == ("writeConcernError" in how)
+    again = decide(store, ref, decision_id="decision-1")
+    assert (again.is_repeat, again.turn_seq) == (was_written, 3)
+    assert store.read_head().number == 1
+    assert verify(store).is_intact
+
+
+def test_a_commit_that_the_server_undid_is_not_told_as_open(pair: MongoPair, hasty: None) -> None:
+    store, recall = pair
+    ref = begun(recall)
+
+    with (
+        failing(recall, "commitTransaction", errorCode=251, errorLabels=["TransientTransactionError"]),
+        pytest.raises(StoreUnavailable) as caught,
+    ):
+        decide(store, ref)
+
+    assert not caught.value.may_be_written
+    assert recall.body_of("a:act:1")["status"] == "started"
+
+
+class Wire:
+    """Stands between a client and the server; once armed, it delivers the client's commit and swallows the answer."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._upstream = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.is_armed = False
+        self._lost: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._upstream)
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._back, args=(server, client), daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                if self.is_armed and b"commitTransaction" in data:
+                    self._lost.add(server)  # the next that comes back is its answer
+                server.sendall(data)
+        server.close()
+
+    def _back(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
+            while (data := server.recv(65536)) and server not in self._lost:
+                client.sendall(data)
+        client.close()
+
+
+# --- who may, and where ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def standalone() -> Iterator[str]:
+    with mongo.start(standalone=True) as running:
+        yield running.url("alone")
+
+
+def test_without_a_replica_set_reads_work_and_settling_says_what_to_do(standalone: str) -> None:
+    with closing(MongoStore(standalone)) as store, MongoWriter(standalone) as recall:
+        recall.create()
+        store.prepare()
+        ref = begun(recall)
+
+        for write in (lambda: decide(store, ref), lambda: store.append_entry(NOTE)):
+            with pytest.raises(StoreReadOnly, match="not a replica set.*--replSet.*rs.initiate"):
+                write()
+
+        assert len(store.read_actions(OPEN, limit=5).readings) == 1
+        assert store.read_watch().entries == 0
+        assert recall.body_of("a:act:1")["status"] == "started"
+        check = store.check()
+        assert (check.is_reachable, check.has_records, check.can_settle) == (True, True, False)
+        assert "not a replica set" in check.why_not
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda url: url.replace("settle:", "settle:wrong"), "refuses the user or the password"),
+        (lambda url: url.replace("//settle:", "//nobody:"), "refuses the user or the password"),
+        (lambda url: url.replace("authSource=admin", "authSource=elsewhere"), "authSource in the address names"),
+        (
+            lambda url: with_option(url, "tls=true&serverSelectionTimeoutMS=300&connectTimeoutMS=300"),
+            "does not answer: .*(SSL|TLS|handshake|closed)",
+        ),
+        (lambda url: f"mongodb://settle:secret-pw@127.0.0.1:{processes.free_port()}/x?serverSelectionTimeoutMS=200", "refused"),
+    ],
+    ids=["password", "user", "database of the user", "TLS", "nobody there"],
+)
+def test_a_store_that_cannot_be_reached_says_why_in_one_line_without_the_password(
+    pair: MongoPair, address: str, change: Callable[[str], str], said: str
+) -> None:
+    ref = begun(pair[1])
+    url = change(address)
+    with closing(MongoStore(url)) as store:
+        for act in (
+            store.read_watch,
+            lambda: decide(store, ref),
+            lambda: store.append_entry(NOTE),
+            lambda: store.find_lease("a"),
+        ):
+            with pytest.raises(StoreUnavailable, match=said) as caught:
+                act()
+            assert not caught.value.may_be_written
+            for problem in (caught.value.problem, store.check().why_not):
+                assert "\n" not in problem
+                assert len(problem) < 400
+                assert (urlsplit(url).password or "") not in problem
+        assert not store.check().is_reachable
+
+
+def test_another_database_of_the_same_server_is_empty_and_check_names_it(pair: MongoPair, stand_in: Mongo) -> None:
+    with closing(MongoStore(stand_in.url("a_slip_of_the_pen"))) as store:
+        assert store.read_actions(OPEN, limit=5).readings == ()
+        assert not store.check().has_records
+        with pytest.raises(StoreReadOnly, match="not prepared: run `prepare_store main`"):
+            decide(store, begun(pair[1]))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mongodb://",
+        "mongodb://:pass-word@/x",
+        "mongodb://ana:pass-word@host:port/x",
+        "mongodb://ana:pass/word@host/x",
+        "mongodb://host/a b",
+        "mongodb://host/db?collection=",
+        "mongodb://host/db?collection=recall_lexical_v1_agents",
+        "mongodb://host/db?collection=a%20b",
+        "mongodb://host/db?maxPoolSize=many&password=pass-word",
+    ],
+)
+def test_a_malformed_address_is_refused_at_once_and_not_repeated(url: str) -> None:
+    with pytest.raises(StoreUnusable) as caught:
+        open_store(url)
+
+    assert "pass-word" not in str(caught.value)
+    assert "pass/word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("row", [{"coll": 7}, {"dim": "256"}, {"dim": 0}, {"coll": None}], ids=str)
+def test_a_registry_that_is_not_recalls_is_named(pair: MongoPair, row: dict[str, object]) -> None:
+    store, recall = pair
+    recall.registry.update_one({"_id": recall.collection}, {"$set": row})
+
+    with pytest.raises(StoreUnusable, match="the registry's document of .* is not Recall's"):
+        store.list_turns("a", limit=1)
+
+
+# --- records that moved ------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_that_stands_in_the_way_is_not_overwritten(pair: MongoPair) -> None:
+    """It cannot be: the lease is ours. If it is, the agent's turn counts more than our decision."""
+    store, recall = pair
+    ref = begun(recall)
+    recall.put("a:turn:3", {**turn_metadata("a", 3, "mine"), "record": "something else"})
+    before = look_at_world(store, recall, "a")
+
+    with pytest.raises(WriteConflict, match="turn 3 of agent a exists although we hold its lease; nothing was written"):
+        decide(store, ref)
+
+    assert look_at_world(store, recall, "a") == before
+
+
+def test_a_chain_whose_head_was_set_back_is_not_forked(pair: MongoPair) -> None:
+    store, recall = pair
+    for number in (1, 2):
+        decide(store, recall.action("a", number))
+    recall.db.settle_audit_head.update_one({"_id": store.chain}, {"$inc": {"number": -1}})
+    before = look_at_world(store, recall, "a")
+
+    with pytest.raises(StoreUnusable, match="head does not fit its entries; run verify_audit. Nothing was written"):
+        decide(store, recall.action("b", 1))
+
+    assert store.read_head() == before.head
+    assert recall.body_of("b:act:1")["status"] == "started"
+
+
+def test_a_registry_row_that_is_gone_wrote_nothing(pair: MongoPair) -> None:
+    store, recall = pair
+    ref = begun(recall)
+    store.read_actions(OPEN, limit=5)
+    recall.registry.delete_one({"_id": recall.collection})
+
+    with pytest.raises(WriteConflict):
+        decide(store, ref)
+
+    assert recall.body_of("a:act:1")["status"] == "started"
+    assert store.read_head().number == 0
+
+
+def test_a_write_that_waits_in_an_open_transaction_of_the_agent_comes_first_or_not_at_all(pair: MongoPair) -> None:
+    """The old holder's last fenced write, not committed yet: we cannot pass it, and count its turn once it is there."""
+    store, recall = pair
+    ref = begun(recall)
+    with recall.client.start_session() as session:
+        session.start_transaction()
+        recall.leases.update_one({"_id": recall.lease_id("a")}, {"$inc": {"fenced_writes": 1}}, session=session)
+        recall._write("a:turn:3", turn_metadata("a", 3, "my last words"), session)
+        answers: list[object] = []
+        settling = threading.Thread(target=lambda: answers.append(decide(store, ref)))
+        settling.start()
+        session.commit_transaction()
+        settling.join()
+
+    (answer,) = answers
+    assert isinstance(answer, Settled)
+    assert answer.turn_seq == 4
+    assert [getattr(turn, "content", "") for turn in store.list_turns("a", limit=2)] == ["done", "my last words"]
+
+
+def test_an_agent_that_resumed_before_our_commit_is_respected(pair: MongoPair) -> None:
+    store, recall = pair
+    ref = begun(recall)
+    with recall.client.start_session() as session:
+        session.start_transaction()
+        taken = [{"$set": {"holder": "pod-b", "epoch": 5, "expires_at": {"$add": ["$$NOW", 60_000]}}}]
+        recall.leases.update_one({"_id": recall.lease_id("a")}, taken, session=session)
+        answers: list[object] = []
+
+        def try_to_settle() -> None:
+            try:
+                answers.append(decide(store, ref))
+            except LeaseLive as exc:
+                answers.append(exc)
+
+        settling = threading.Thread(target=try_to_settle)
+        settling.start()
+        session.commit_transaction()
+        settling.join()
+
+    (answer,) = answers
+    assert isinstance(answer, LeaseLive | Settled)
+    if isinstance(answer, LeaseLive):
+        assert (answer.lease.holder, answer.lease.epoch) == ("pod-b", 5)
+        assert recall.body_of("a:act:1")["status"] == "started"
+
+
+# --- processes ---------------------------------------------------------------------------------------------------------------
+
+
+def _settle_in_child(store: MongoStore, ref: Any, answers: Any) -> None:
+    answers.put(decide(store, ref).entry.number)
+
+
+def test_a_child_opens_a_client_of_its_own(pair: MongoPair) -> None:
+    store, recall = pair
+    first, second = recall.action("a", 1), recall.action("b", 1)
+    decide(store, first)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_settle_in_child, args=(store, second, answers))
+
+    child.start()
+    assert answers.get(timeout=20) == 2
+    child.join()
+
+    assert store.read_head().number == 2
+    assert store.get_action("b", 1).action.agent == "b"
+
+
+def test_a_closed_store_opens_again(pair: MongoPair) -> None:
+    store, recall = pair
+    recall.action("a", 1)
+    store.read_watch()
+
+    store.close()
+
+    assert store.read_watch().revision == 1
+
+
+@pytest.mark.parametrize("rows", [2, 200])
+def test_a_list_is_one_command_however_long(pair: MongoPair, address: str, commands: Commands, rows: int) -> None:
+    recall = pair[1]
+    document = recall.records.find_one({"_id": recall.action("a", 1) and "a:act:1"})
+    assert document is not None
+    text = document["m"]
+    recall.records.insert_many(
+        [
+            {
+                "_id": f"b{n}:act:1",
+                "md": [{"k": e["k"], "v": f"b{n}" if e["k"] == "recall_agent" else e["v"]} for e in document["md"]],
+                "m": text.replace('"recall_agent":"a"', f'"recall_agent":"b{n}"'),
+            }
+            for n in range(1, rows)
+        ]
+    )
+    with closing(MongoStore(address)) as fresh:
+        fresh.read_watch()
+        fresh.read_actions(OPEN, limit=20_000)
+        commands.names.clear()
+
+        read = fresh.read_actions(OPEN, limit=20_000)
+
+        assert len(read.readings) == rows
+        assert commands.names == ["aggregate"]
+
+
+def test_a_lost_answer_leaves_it_open_and_asking_again_finds_what_was_written(pair: MongoPair, address: str, hasty: None) -> None:
+    store, recall = pair
+    ref = begun(recall)
+    server = urlsplit(address)
+    with closing(Wire(server.hostname or "", server.port or 0)) as wire:
+        through = address.replace(f":{server.port}/", f":{wire.port}/")
+        with closing(MongoStore(through)) as behind:
+            behind.read_watch()
+            wire.is_armed = True
+
+            with pytest.raises(StoreUnavailable) as caught:
+                decide(behind, ref, decision_id="decision-1")
+
+            assert caught.value.may_be_written
+    assert recall.body_of("a:act:1")["status"] == "done"
+    again = decide(store, ref, decision_id="decision-1")
+    assert (again.is_repeat, again.turn_seq, store.read_head().number) == (True, 3, 1)
