@@ -11,18 +11,25 @@ from actions.store.base import ActionStore
 from tests.interop.driver import Recall
 
 
+@pytest.fixture(params=["postgres", "mongo"])
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty database of each kind. A module about one kind alone names its own."""
+    address: str = request.getfixturevalue({"postgres": "pg_url", "mongo": "mongo_url"}[request.param])
+    return address
+
+
 @pytest.fixture
-def recall(pg_url: str) -> Iterator[Recall]:
+def recall(url: str) -> Iterator[Recall]:
     """Clients of this test's database; all are ended afterwards."""
-    opened = Recall(pg_url)
+    opened = Recall(url)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def store(pg_url: str) -> Iterator[ActionStore]:
+def store(url: str) -> Iterator[ActionStore]:
     """Our store on the same database, prepared before Recall has made any table."""
-    opened = open_store(pg_url, name="main")
+    opened = open_store(url, name="main")
     opened.prepare()
     yield opened
     opened.close()

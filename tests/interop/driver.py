@@ -11,10 +11,9 @@ from typing import Any
 import psycopg
 from polign_recall import Client, ResumedAgent
 
-from local import postgres
 from local.processes import wait_until
+from tests.interop.rows import rows_of
 
-COLLECTION = "recall_lexical_v1_agents"
 PATIENCE = timedelta(seconds=20)
 
 
@@ -27,7 +26,9 @@ class Recall:
         self._clients: list[Client] = []
 
     def open(self) -> Client:
-        client = Client(agent=True, backend="pgvector", backend_url=self.url, env=self._env, timeout=PATIENCE.total_seconds())
+        client = Client(
+            agent=True, backend=backend_of(self.url), backend_url=self.url, env=self._env, timeout=PATIENCE.total_seconds()
+        )
         self._clients.append(client)
         return client
 
@@ -41,6 +42,11 @@ class Recall:
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGCONT)
             client.close()
+
+
+def backend_of(url: str) -> str:
+    """What Recall calls the kind of database that an address leads to."""
+    return "mongodb" if url.startswith("mongodb") else "pgvector"
 
 
 def binary_of(agent: ResumedAgent) -> subprocess.Popen[bytes]:
@@ -74,11 +80,7 @@ def thaw(agent: ResumedAgent) -> None:
 
 def expire_lease(url: str, agent: str) -> None:
     """What waiting out a dead process's lease comes to, without the wait."""
-    with postgres.connect(url) as connection:
-        moved = connection.execute(
-            "UPDATE recall.recall_leases SET expires_at = clock_timestamp() - interval '1 second' WHERE name = %s", [agent]
-        )
-        assert moved.rowcount == 1
+    rows_of(url).expire_lease(agent)
 
 
 def crash(agent: ResumedAgent, url: str) -> None:
@@ -88,32 +90,17 @@ def crash(agent: ResumedAgent, url: str) -> None:
 
 
 def records_of(url: str, agent: str) -> dict[str, dict[str, Any]]:
-    """Every record of an agent exactly as it is stored."""
-    with postgres.connect(url) as connection:
-        rows = connection.execute(
-            f"SELECT id, metadata FROM recall.{COLLECTION} WHERE metadata->>'recall_agent' = %s ORDER BY id",
-            [agent],
-        )
-        return dict(rows.fetchall())
+    """The metadata of every record of an agent exactly as they are stored, by record id."""
+    return rows_of(url).records(agent)
 
 
 def lease_of(url: str, agent: str) -> tuple[str, int, bool, bool]:
     """Holder, epoch, live, released, by the server's clock."""
-    with postgres.connect(url) as connection:
-        row = connection.execute(
-            "SELECT holder, epoch, expires_at > clock_timestamp(), expires_at = to_timestamp(0) "
-            "FROM recall.recall_leases WHERE name = %s",
-            [agent],
-        ).fetchone()
-    assert row is not None
-    holder, epoch, live, released = row
-    return holder, epoch, live, released
+    return rows_of(url).lease(agent)
 
 
 def revision(url: str) -> int:
-    with postgres.connect(url) as connection:
-        row = connection.execute("SELECT revision FROM recall.recall_collections WHERE name = %s", [COLLECTION]).fetchone()
-    return int(row[0]) if row else 0
+    return rows_of(url).revision()
 
 
 def wait_for_lock_waiters(connection: psycopg.Connection[Any], count: int) -> None:

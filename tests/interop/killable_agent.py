@@ -22,6 +22,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, InjectedToolArg, tool
 from recall_langgraph import RecallResume
 
+from tests.interop.driver import backend_of
+
 
 class CarefulModel(BaseChatModel):
     @property
@@ -80,7 +82,7 @@ def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore")  # create_react_agent has moved; the new one lacks the hooks that Recall needs
     from langgraph.prebuilt import create_react_agent
 
-    with RecallResume(args.agent, backend="pgvector", backend_url=args.url, lease_ttl=1) as resume:
+    with RecallResume(args.agent, backend=backend_of(args.url), backend_url=args.url, lease_ttl=1) as resume:
         tools = resume.durable([send_email_tool(args.effects, dies=args.dies)], classes={"send_email": "external"})
         graph = create_react_agent(
             CarefulModel(), tools, pre_model_hook=resume.pre_model_hook, post_model_hook=resume.post_model_hook

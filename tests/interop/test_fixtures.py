@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Any
 
 import pytest
-from psycopg.types.json import Jsonb
 
 from actions import queries
 from actions.digests import sha256_text
@@ -17,11 +15,11 @@ from actions.store import codec
 from actions.store.base import ActionStore
 from actions.times import format_rfc3339
 from actions.turns import settlement_turn
-from local import postgres
 from tests.interop import expected
-from tests.interop.driver import COLLECTION, Recall
+from tests.interop.driver import Recall
 from tests.interop.expected import BILLING, LIVE, S7, S8, S9
 from tests.interop.fixtures import load
+from tests.interop.rows import COLLECTION, rows_of
 
 pytestmark = pytest.mark.interop
 
@@ -94,33 +92,16 @@ def test_the_fixtures_settle_is_what_we_would_write() -> None:
 
 
 @pytest.fixture
+def url(pg_url: str) -> str:
+    return pg_url
+
+
+@pytest.fixture
 def loaded(recall: Recall, store: ActionStore) -> ActionStore:
-    """The fixture's rows and leases; a lease that was live when they were dumped is live now, for as long as it was then."""
-    fixture = load("postgres")
+    """The fixture's rows and leases."""
     recall.resume("maker").record_turn("user", "makes the tables")
     recall.close()
-    dumped_at = datetime.fromisoformat(fixture["dumped_at"])
-    with postgres.connect(recall.url) as connection, connection.transaction():
-        connection.execute(f"TRUNCATE recall.{COLLECTION}, recall.recall_leases")
-        for row in fixture["tables"][COLLECTION]:
-            connection.execute(
-                f"INSERT INTO recall.{COLLECTION} (id, embedding, metadata) VALUES (%s, array_fill(0, ARRAY[256])::vector, %s)",
-                [row["id"], Jsonb(row["metadata"])],
-            )
-        for lease in fixture["recall_leases"]:
-            expires_at = datetime.fromisoformat(lease["expires_at"])
-            connection.execute(
-                "INSERT INTO recall.recall_leases (collection, name, holder, epoch, expires_at) VALUES (%s, %s, %s, %s, "
-                "CASE WHEN %s THEN to_timestamp(0) ELSE clock_timestamp() + %s END)",
-                [
-                    lease["collection"],
-                    lease["name"],
-                    lease["holder"],
-                    lease["epoch"],
-                    expires_at.timestamp() == 0,
-                    expires_at - dumped_at,
-                ],
-            )
+    rows_of(recall.url).load(load("postgres"))
     return store
 
 

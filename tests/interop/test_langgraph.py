@@ -56,9 +56,9 @@ class Agent:
         return [json.loads(line)["key"] for line in self._effects.read_text().splitlines()]
 
 
-def settled_life(pg_url: str, store: ActionStore, folder: Path, name: str, end: ActionEnd) -> tuple[Agent, dict[str, Any]]:
+def settled_life(url: str, store: ActionStore, folder: Path, name: str, end: ActionEnd) -> tuple[Agent, dict[str, Any]]:
     """Killed inside `send_email`, settled with this end, carried on."""
-    agent = Agent(pg_url, name, folder)
+    agent = Agent(url, name, folder)
     agent.die()
     ref = ActionRef("main", name, 1)
     wait_until_true(lambda: queries.get_action(store, ref).state is ActionState.INTERRUPTED, "the dead agent's lease to expire")
@@ -71,13 +71,13 @@ def settled_life(pg_url: str, store: ActionStore, folder: Path, name: str, end: 
 
 
 def test_a_call_settled_as_done_is_not_repeated_and_one_settled_as_failed_is(
-    pg_url: str, store: ActionStore, tmp_path: Path
+    url: str, store: ActionStore, tmp_path: Path
 ) -> None:
     done = an_end(ActionStatus.DONE, reason="found in the Sent folder")
     failed = an_end(ActionStatus.FAILED, reason="not in the Sent folder", error="never sent")
     with ThreadPoolExecutor() as pool:  # two agents at once, for the sake of the second core
         lives = [
-            pool.submit(settled_life, pg_url, store, tmp_path, name, end)
+            pool.submit(settled_life, url, store, tmp_path, name, end)
             for name, end in (("mail-done", done), ("mail-failed", failed))
         ]
         (kept, knew), (repeated, learned) = (life.result() for life in lives)
@@ -94,9 +94,9 @@ def test_a_call_settled_as_done_is_not_repeated_and_one_settled_as_failed_is(
     assert chain_of(store).is_intact
 
 
-def test_without_a_decision_the_next_process_leaves_the_call_open(pg_url: str, store: ActionStore, tmp_path: Path) -> None:
+def test_without_a_decision_the_next_process_leaves_the_call_open(url: str, store: ActionStore, tmp_path: Path) -> None:
     """What the console is for: the careful agent can only say that it does not know."""
-    agent = Agent(pg_url, "mail-unsettled", tmp_path)
+    agent = Agent(url, "mail-unsettled", tmp_path)
     agent.die()
     ref = ActionRef("main", "mail-unsettled", 1)
     wait_until_true(lambda: queries.get_action(store, ref).state is ActionState.INTERRUPTED, "the dead agent's lease to expire")

@@ -21,6 +21,11 @@ AGENT = "support-7"
 END = an_end(ActionStatus.DONE, result="message-id 1204")
 
 
+@pytest.fixture
+def url(pg_url: str) -> str:
+    return pg_url
+
+
 def begin_and_crash(recall: Recall, agent: str = AGENT) -> None:
     running = recall.resume(agent)
     running.begin_action("send_email", "external", {"to": "ann@example.com"})

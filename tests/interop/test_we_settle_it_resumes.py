@@ -14,9 +14,9 @@ from actions.errors import ActionNotFound, ActionNotOpen, InvalidDecision
 from actions.records import ActionClass, ActionRef, ActionState, ActionStatus, NewEntry, Output
 from actions.settle import preview_turn
 from actions.store.base import ActionStore
-from local import postgres
 from tests.interop.decisions import OPERATOR, REASON, an_end, chain_of, decide, settled_entries
 from tests.interop.driver import Recall, crash, lease_of, records_of, revision
+from tests.interop.rows import rows_of
 
 pytestmark = pytest.mark.interop
 
@@ -166,7 +166,7 @@ def test_a_head_that_hints_beyond_the_newest_turn_is_believed_by_both(recall: Re
     running.update_working_state(goal="five turns so far")
     running.begin_action("send_email", "external")
     crash(running, recall.url)
-    delete(recall, f"{AGENT}:turn:5")
+    rows_of(recall.url).delete(f"{AGENT}:turn:5")
 
     settled = decide(store, AGENT, 1, ENDS["done"])
 
@@ -174,12 +174,6 @@ def test_a_head_that_hints_beyond_the_newest_turn_is_believed_by_both(recall: Re
     resumed = recall.resume(AGENT)
     assert resumed.context.turn_seq == 6
     assert resumed.record_turn("user", "go on").seq == 7
-
-
-def delete(recall: Recall, record_id: str) -> None:
-    with postgres.connect(recall.url) as connection:
-        gone = connection.execute("DELETE FROM recall.recall_lexical_v1_agents WHERE id = %s", [record_id])
-        assert gone.rowcount == 1
 
 
 def test_several_calls_of_one_agent_are_settled_one_by_one(recall: Recall, store: ActionStore) -> None:
@@ -273,8 +267,7 @@ def test_the_epoch_only_rises_and_the_next_process_gets_the_following_one(recall
 def test_an_agent_that_never_had_a_lease_row_is_settled(recall: Recall, store: ActionStore) -> None:
     """A restored table without its leases: nobody holds the agent."""
     crash_in_send_email(recall)
-    with postgres.connect(recall.url) as connection:
-        connection.execute("DELETE FROM recall.recall_leases")
+    rows_of(recall.url).forget_leases()
 
     decide(store, AGENT, 1, ENDS["done"])
 
@@ -343,18 +336,10 @@ def test_embeddings_are_left_to_recall(recall: Recall, store: ActionStore, actio
     running = recall.resume(AGENT)
     running.begin_action("send_email", action_class.value, {"to": "ann@example.com"})
     crash(running, recall.url)
-    before = embedding(recall, f"{AGENT}:act:1")
+    before = rows_of(recall.url).vector(f"{AGENT}:act:1")
 
     decide(store, AGENT, 1, ENDS["abandoned"])
 
-    assert embedding(recall, f"{AGENT}:act:1") == before
-    assert set(embedding(recall, f"{AGENT}:turn:1").strip("[]").split(",")) == {"0"}
-
-
-def embedding(recall: Recall, record_id: str) -> str:
-    with postgres.connect(recall.url) as connection:
-        row = connection.execute(
-            "SELECT embedding::text FROM recall.recall_lexical_v1_agents WHERE id = %s", [record_id]
-        ).fetchone()
-    assert row is not None
-    return str(row[0])
+    assert len(before) == 256
+    assert rows_of(recall.url).vector(f"{AGENT}:act:1") == before
+    assert rows_of(recall.url).vector(f"{AGENT}:turn:1") == (0.0,) * 256
