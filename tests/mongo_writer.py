@@ -126,9 +126,7 @@ class MongoWriter(RecordWriter):
             return passed
 
         with self.client.start_session() as session:
-            return session.with_transaction(
-                write, read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority")
-            )
+            return session.with_transaction(write, read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority"))
 
     def metadata_of(self, record_id: str) -> Metadata | None:
         document = self.records.find_one({"_id": record_id}, {"m": 1})

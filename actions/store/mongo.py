@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf, isfinite
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
+import pymongo
 from bson import Int64
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection as Documents
-from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from actions.errors import (
     ActionNotFound,
@@ -53,8 +56,8 @@ from actions.records import (
 )
 from actions.store import mongo_documents as shapes
 from actions.store import mongo_setup
-from actions.store.audit import GENESIS, seal, show_entry
-from actions.store.base import SETTLE_TTL
+from actions.store.audit import GENESIS, read_entry, seal, show_entry
+from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import Closing, answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
 from actions.store.codec import (
     action_id,
@@ -68,10 +71,12 @@ from actions.store.codec import (
     turn_id,
     unreadable,
 )
+from actions.store.deadlines import LeftAlone, Timeouts
 from actions.store.mongo_connection import (
     NO_REPLICA_SET,
+    PREPARE_TIMEOUT_S,
     STANDBY,
-    STATEMENT_TIMEOUT_S,
+    UNAUTHORIZED,
     CommitUnanswered,
     Mongo,
     ProcessClients,
@@ -80,6 +85,7 @@ from actions.store.mongo_connection import (
     is_secondary,
     is_standalone,
     parse_address,
+    seconds_left,
     store_error,
 )
 from actions.store.mongo_documents import (
@@ -98,10 +104,11 @@ from actions.times import Instant
 T = TypeVar("T")
 
 LINKS_PER_BATCH = 1_000
-_PATIENCE_MS = STATEMENT_TIMEOUT_S * 1000
 _ROWS = 20_001
 """What was asked for comes in one answer, as far as 16 MB hold it."""
+_SEARCHABLE = ("at", "kind", "actor", "agent", "seq", "tool", "decision_id", "outcome")
 _LINK = {"_id": 0, "number": 1, "text": 1, "prev": 1, "hash": 1}
+_ROW = _LINK | dict.fromkeys(_SEARCHABLE, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +120,18 @@ class Place:
 
 
 class MongoStore:
-    """ActionStore over Recall's collections. Connects on first use; safe to share between threads and across fork."""
+    """ActionStore over Recall's collections. Connects on first use; safe to share between threads and across fork.
+
+    Nobody waits for a server longer than `timeouts` say; one that did not answer is left alone for a while, then one caller asks it again.
+    """
 
     leases_known = True
 
-    def __init__(self, url: str, *, name: str = "main") -> None:
+    def __init__(self, url: str, *, name: str = "main", timeouts: Timeouts | None = None) -> None:
         self.name = name
         self._address = parse_address(name, url)
-        self._clients = ProcessClients(self._address)
+        self._timeouts = timeouts or Timeouts()
+        self._clients = ProcessClients(self._address, self._timeouts)
         self._known: Place | None = None
 
     @property
@@ -138,7 +149,12 @@ class MongoStore:
 
     def prepare(self, *, index: bool = False) -> tuple[str, ...]:
         with self._connect(is_write=True) as db:
-            lines = mongo_setup.prepare(db, self.name)
+            is_there = mongo_setup.is_in_place(db)
+        if is_there:
+            lines = mongo_setup.lines_in_place()
+        else:
+            with self._connect(is_write=True, within_s=PREPARE_TIMEOUT_S) as db:  # indexes of a long history take what they take
+                lines = mongo_setup.prepare(db, self.name)
         return (*lines, *(["index of open actions: not needed, Recall's own on md serves"] if index else []))
 
     def close(self) -> None:
@@ -147,7 +163,13 @@ class MongoStore:
     def read_watch(self) -> Watch:
         stages = shapes.watched(self._address.collection, self.chain, registry=REGISTRY, leases=LEASES, heads=HEADS)
         with self._connect() as db:
-            (row,) = db.aggregate(stages)
+            try:
+                (row,) = db.aggregate(stages)
+            except OperationFailure as exc:
+                if exc.code != UNAUTHORIZED:
+                    raise
+                (row,) = db.aggregate(stages[:-1])  # without the history, which we may not read: the queue goes on
+                row["heads"] = []
         fields = {"registry": "revision", "leases": "next", "heads": "number"}
         revision, expiry, entries = (row[source][0].get(field) if row[source] else None for source, field in fields.items())
         return Watch(
@@ -232,6 +254,7 @@ class MongoStore:
                 )
             if found.lease is not None and found.lease.is_live:
                 raise LeaseLive(found.lease)
+            check_epoch(self.name, found.lease)
             check_seen(ref, action, found.args, seen=seen, claim=claim)
             head = self._hold_head(db, session)
             newest = newest_turn(self._largest_turn(db, place, ref.agent, session), found.head())
@@ -304,7 +327,7 @@ class MongoStore:
             {"_id": action_id(ref.agent, ref.seq)}, {"$set": shapes.written_fields(closing.action)}, session=session
         )
         if closed.matched_count != 1:
-            raise WriteConflict(self.name, f"action {ref} vanished while it was settled; nothing was written")
+            raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
         for key, metadata in closing.inserted.items():
             fields = shapes.written_fields(metadata)
             if key != new_turn:
@@ -315,7 +338,7 @@ class MongoStore:
             except DuplicateKeyError as exc:
                 raise WriteConflict(
                     self.name,
-                    f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease; nothing was written",
+                    f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease",
                 ) from exc
 
     def _release(
@@ -334,7 +357,7 @@ class MongoStore:
             self._known = None
             raise WriteConflict(
                 self.name,
-                f"of revision and lease {(moved.matched_count, released.matched_count)} were there to write; nothing was written",
+                f"of revision and lease {(moved.matched_count, released.matched_count)} were there to write",
             )
 
     # --- audit entries ---
@@ -346,7 +369,7 @@ class MongoStore:
         if not can_be_stored(decision_id):
             return None
         with self._connect() as db:
-            return self._find_link(db, {"kind": "settled", "decision_id": decision_id})
+            return self._find_link(db, {"kind": "settled", "decision_id": decision_id}) or self._nothing(db, None)
 
     def list_entries(
         self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
@@ -358,26 +381,49 @@ class MongoStore:
         if limit < 1 or (agent is not None and not can_be_stored(agent)):
             return ()
         with self._connect() as db:
-            return tuple(show_entry(Link(**row)) for row in db[ENTRIES].find(wanted, _LINK).sort("number", -1).limit(limit))
+            rows = db[ENTRIES].find(wanted, _LINK).sort("number", -1).limit(limit)
+            return tuple(show_entry(link_of(row)) for row in rows) or self._nothing(db, ())
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
-        while links := self._read_links(after):
+        if not after:  # also what was put before the first one, and what has no number at all
+            yield from self._read_links({"$not": {"$gte": -inf}}, may_be_none=True)
+        numbers: dict[str, object] = {"$gt": stored_number(after)} if after else {"$gte": -inf}
+        is_begun = False
+        while links := self._read_links(numbers, may_be_none=is_begun):
+            is_begun = True
             yield from links
-            after = links[-1].number
+            numbers = {"$gt": stored_number(links[-1].number)}
 
-    def _read_links(self, after: int) -> list[Link]:
-        wanted = {"chain": self.chain, "number": {"$gt": stored_number(after)}}
+    def _read_links(self, numbers: Document, *, may_be_none: bool = False) -> list[Link]:
+        wanted = {"chain": self.chain, "number": numbers}
         with self._connect() as db:
-            return [Link(**row) for row in db[ENTRIES].find(wanted, _LINK).sort("number", 1).limit(LINKS_PER_BATCH)]
+            rows = db[ENTRIES].find(wanted, _ROW).sort("number", 1).limit(LINKS_PER_BATCH)
+            links = [filed(row) for row in rows]
+            return links if links or may_be_none else self._nothing(db, [])
 
     def read_head(self) -> ChainHead:
         with self._connect() as db:
-            head = db[HEADS].find_one({"_id": self.chain})
+            head = db[HEADS].find_one({"_id": self.chain}) or self._nothing(db, None)
         return ChainHead(chain=self.chain, number=int(head["number"]) if head else 0, hash=head["hash"] if head else GENESIS)
 
     def _find_link(self, db: Mongo, wanted: Mapping[str, object], session: ClientSession | None = None) -> Entry | None:
         row = db[ENTRIES].find_one({"chain": self.chain, **wanted}, _LINK, sort=[("number", -1)], session=session)
-        return show_entry(Link(**row)) if row else None
+        return show_entry(link_of(row)) if row else None
+
+    def _nothing(self, db: Mongo, empty: T) -> T:
+        """Where nothing was found: that is so only where both of our collections are there, or none is.
+
+        Raises:
+            StoreUnusable: half of the history is gone, or hidden from us.
+        """
+        found = mongo_setup.find_history(db)
+        if len(found) == 1:
+            (gone,) = {ENTRIES, HEADS} - found
+            raise StoreUnusable(
+                self.name,
+                f"the history of decisions cannot be read: collection {gone} is not there any more, or we may not read it",
+            )
+        return empty
 
     def _hold_head(self, db: Mongo, session: ClientSession) -> _Head:
         """The chain's head and the store's time. Written before it is believed, and before anything else is: of two who append, the second
@@ -395,9 +441,7 @@ class MongoStore:
         try:
             db[ENTRIES].insert_one(_entry_fields(entry), session=session)
         except DuplicateKeyError as exc:
-            raise StoreUnusable(
-                self.name, "the audit chain's head does not fit its entries; run verify_audit. Nothing was written"
-            ) from exc
+            raise StoreUnusable(self.name, "the audit chain's head does not fit its entries; run verify_audit") from exc
         db[HEADS].update_one({"_id": self.chain}, {"$set": {"number": Int64(entry.number), "hash": entry.hash}}, session=session)
         return entry
 
@@ -437,14 +481,10 @@ class MongoStore:
     def _find(self, wanted: Document, *, limit: int) -> list[Document]:
         if limit < 1:
             return []
-        return self._read(
-            lambda records: (
-                records.find(wanted, {"m": 1, "md": 1}, batch_size=_ROWS, max_time_ms=_PATIENCE_MS).sort("_id", 1).limit(limit)
-            )
-        )
+        return self._read(lambda records: records.find(wanted, {"m": 1, "md": 1}, batch_size=_ROWS).sort("_id", 1).limit(limit))
 
     def _aggregate(self, stages: shapes.Stages) -> list[Document]:
-        return self._read(lambda records: records.aggregate(stages, batchSize=_ROWS, allowDiskUse=True, maxTimeMS=_PATIENCE_MS))
+        return self._read(lambda records: records.aggregate(stages, batchSize=_ROWS, allowDiskUse=True))
 
     def _read(self, read: Callable[[Documents[dict[str, Any]]], Iterator[Document]]) -> list[Document]:
         with self._connect() as db:
@@ -459,20 +499,30 @@ class MongoStore:
     # --- connections, transactions, errors ---
 
     @contextmanager
-    def _connect(self, *, is_write: bool = False) -> Iterator[Mongo]:
+    def _connect(self, *, is_write: bool = False, within_s: float | None = None) -> Iterator[Mongo]:
+        """The database for one use, all of which takes no longer than one answer may; a transaction sets limits of its own."""
+        answer_s = within_s or self._timeouts.answer_s
         try:
-            yield database_of(self._clients.get(), self._address)
+            with self._clients.ask() as client, nullcontext() if within_s == inf else pymongo.timeout(answer_s):
+                yield database_of(client, self._address)
+        except LeftAlone as exc:
+            raise StoreUnavailable(self.name, str(exc)) from exc
         except CommitUnanswered as exc:
-            raise store_error(self.name, self._address, exc.cause, may_be_written=True) from exc.cause
+            raise store_error(
+                self.name, self._address, exc.cause, answer_s=self._timeouts.commit_s, may_be_written=True
+            ) from exc.cause
         except PyMongoError as exc:
             self._known = None
-            raise store_error(self.name, self._address, exc, is_write=is_write) from exc
+            waited_s = self._timeouts.answer_s if within_s == inf else answer_s
+            raise store_error(self.name, self._address, exc, answer_s=waited_s, is_write=is_write) from exc
 
     def _write(self, write: Callable[[Mongo, ClientSession], T]) -> T:
-        with self._connect(is_write=True) as db:
-            self._check_writable(db)
-            with self._clients.get().start_session() as session:
-                return in_transaction(session, lambda: write(db, session))
+        until = monotonic() + self._timeouts.write_s
+        with self._connect(is_write=True, within_s=inf) as db:
+            with pymongo.timeout(min(seconds_left(until), self._timeouts.answer_s)):
+                self._check_writable(db)
+            with db.client.start_session() as session:
+                return in_transaction(session, lambda: write(db, session), self._timeouts, until=until)
 
     def _check_writable(self, db: Mongo) -> None:
         """Without its unique indexes an entries collection would come into being by the first insert."""
@@ -482,6 +532,7 @@ class MongoStore:
         if is_secondary(db.client):
             raise StoreReadOnly(self.name, STANDBY)
         if not is_prepared:
+            self._nothing(db, None)
             raise StoreReadOnly(self.name, mongo_setup.not_prepared(self.name))
 
 
@@ -514,6 +565,34 @@ def _decoded(decode: Callable[[str, object], T], document: Document) -> T | Unre
         return decode(record_id(document), read_metadata(document))
     except RecordUnreadable as exc:
         return unreadable(exc.record_id, exc.problem)
+
+
+def link_of(row: Document) -> Link:
+    """An entry's document as it stands; what is not of its kind stands for nothing."""
+    number: Any = row.get("number")
+    text, prev, sha = (row.get(name) for name in ("text", "prev", "hash"))
+    is_number = isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
+    return Link(
+        number=number if is_number else 0,
+        text=text if isinstance(text, str) else "",
+        prev=prev if isinstance(prev, str) else "",
+        hash=sha if isinstance(sha, str) else "",
+    )
+
+
+def filed(row: Document) -> Link:
+    """The same, with what searches go by compared."""
+    link = link_of(row)
+    try:
+        said = _entry_fields(read_entry(link))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        return link  # the text itself is none of ours, which says more
+    return link._replace(misfiled=next((name for name in _SEARCHABLE if not _says(row.get(name), said[name])), ""))
+
+
+def _says(found: object, said: object) -> bool:
+    """As MongoDB compares: a truth is no number."""
+    return found == said and isinstance(found, bool) == isinstance(said, bool)
 
 
 def _entry_fields(entry: Entry) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -23,15 +23,18 @@ from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
     InvalidURI,
+    NetworkTimeout,
     NotPrimaryError,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
 )
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 
 from actions.errors import StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable
+from actions.store.deadlines import Silence, Timeouts
 
 Client = MongoClient[dict[str, Any]]
 Mongo = Database[dict[str, Any]]
@@ -40,11 +43,10 @@ DEFAULT_DATABASE = "recall"
 """Where Recall goes when its address names none."""
 DEFAULT_COLLECTION = "recall_lexical_v1"
 SERVER_TIMEOUT_S = 5
-STATEMENT_TIMEOUT_S = 30
-SETTLE_TIMEOUT_S = 20
-"""How long a settle may try again because other writers came first; MongoDB refuses the second writer instead of letting it wait."""
+PREPARE_TIMEOUT_S = 600
 MAX_CONNECTIONS = 10
 _SHORTEST_S = 0.05
+_A_WHILE_S = 1.0
 
 T = TypeVar("T")
 
@@ -54,8 +56,6 @@ _DEFAULTS: dict[str, Any] = {
     "serverSelectionTimeoutMS": SERVER_TIMEOUT_S * 1000,
     "connectTimeoutMS": SERVER_TIMEOUT_S * 1000,
     "waitQueueTimeoutMS": SERVER_TIMEOUT_S * 1000,
-    # Not timeoutMS: within that, the driver asks a server that is down again and again, so that every screen would wait for all of it.
-    "socketTimeoutMS": STATEMENT_TIMEOUT_S * 1000,
     "maxPoolSize": MAX_CONNECTIONS,
     "appName": "settle",
 }
@@ -129,10 +129,30 @@ def _malformed(address: Address, exc: Exception) -> str:
 class ProcessClients:
     """The client of whichever process asks: a child never touches what its parent opened, nor closes it. Nothing is opened before."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, timeouts: Timeouts) -> None:
         self._address = address
+        self._timeouts = timeouts
         self._by_process: dict[int, Client] = {}  # keeps the parent's, so that nothing of it is collected in the child
+        self._silences: dict[int, Silence] = {}
         self._lock = threading.Lock()
+
+    @contextmanager
+    def ask(self) -> Iterator[Client]:
+        """Around one use of the server, which learns from it whether it answers.
+
+        Raises:
+            LeftAlone: it did not answer a moment ago. Nothing was asked.
+        """
+        silence = self._silences.get(os.getpid()) or self._silences.setdefault(os.getpid(), Silence(self._timeouts.pause_s))
+        with silence.ask() as use:
+            try:
+                yield self.get()
+            except CommitUnanswered as exc:
+                use.silent_since = use.began if is_silence(exc.cause, use.began) else None
+                raise
+            except PyMongoError as exc:
+                use.silent_since = use.began if is_silence(exc, use.began) else None
+                raise
 
     def get(self) -> Client:
         own = self._by_process.get(os.getpid())
@@ -147,7 +167,9 @@ class ProcessClients:
 
     def _open(self) -> Client:
         named = {pair.partition("=")[0].lower() for pair in self._address.url.partition("?")[2].split("&")}
-        options = {key: value for key, value in _DEFAULTS.items() if key.lower() not in named}
+        # The clock of each use is what counts; this is for whatever stands outside of one.
+        defaults = _DEFAULTS | {"socketTimeoutMS": int(self._timeouts.answer_s * 1000)}
+        options = {key: value for key, value in defaults.items() if key.lower() not in named}
         return MongoClient(self._address.url, connect=False, **options)
 
 
@@ -186,8 +208,8 @@ class CommitUnanswered(Exception):
         super().__init__(str(cause))
 
 
-def in_transaction(session: ClientSession, work: Callable[[], T]) -> T:
-    """Run `work` and commit it; again from its start where another writer came first, as long as a settle may take.
+def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Timeouts, *, until: float) -> T:
+    """Run `work` and commit it; again from its start where another writer came first, until that moment.
 
     What the driver's with_transaction does, within bounds: that one tries a commit for two minutes, and, once a time limit is over, cannot
     abort any more either, so that the server keeps the lease and the head locked for everybody until the transaction's minute is over.
@@ -196,24 +218,25 @@ def in_transaction(session: ClientSession, work: Callable[[], T]) -> T:
         CommitUnanswered: it may be written.
         PyMongoError: nothing was written. Whatever else `work` raised: nothing was written.
     """
-    deadline = time.monotonic() + SETTLE_TIMEOUT_S
     for attempt in itertools.count(1):
         session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
+        began = time.monotonic()
         try:
-            with pymongo.timeout(max(deadline - time.monotonic(), _SHORTEST_S)):
+            with pymongo.timeout(min(seconds_left(until), timeouts.answer_s)):
                 answer = work()
         except BaseException as exc:
-            session.abort_transaction()
-            if not is_transient(exc) or time.monotonic() > deadline:
+            with pymongo.timeout(timeouts.commit_s):
+                session.abort_transaction()
+            if not is_transient(exc) or is_silence(exc, began) or time.monotonic() > until:
                 raise
         else:
             try:
-                _commit(session, deadline)
+                _commit(session, timeouts, until=time.monotonic() + timeouts.commit_s)
             except PyMongoError as exc:
                 if not is_transient(exc):
-                    _let_go(session)
+                    _let_go(session, timeouts)
                     raise CommitUnanswered(exc) from exc
-                if time.monotonic() > deadline:
+                if time.monotonic() > until:
                     raise
             else:
                 return answer
@@ -221,28 +244,40 @@ def in_transaction(session: ClientSession, work: Callable[[], T]) -> T:
     raise AssertionError("unreachable")
 
 
-def _commit(session: ClientSession, deadline: float) -> None:
+def seconds_left(until: float) -> float:
+    """Never none at all: the driver would take that for no limit."""
+    return max(until - time.monotonic(), _SHORTEST_S)
+
+
+def _commit(session: ClientSession, timeouts: Timeouts, *, until: float) -> None:
     """Asking again is safe: a transaction that was committed is answered with its success."""
     while True:
         try:
-            with pymongo.timeout(SERVER_TIMEOUT_S):
+            with pymongo.timeout(min(seconds_left(until), timeouts.answer_s)):
                 session.commit_transaction()
             return
         except PyMongoError as exc:
-            if not exc.has_error_label("UnknownTransactionCommitResult") or time.monotonic() > deadline:
+            if not exc.has_error_label("UnknownTransactionCommitResult") or time.monotonic() > until:
                 raise
 
 
-def _let_go(session: ClientSession) -> None:
+def _let_go(session: ClientSession, timeouts: Timeouts) -> None:
     """Where the commit never arrived, its locks would stop every settle of the store until the transaction's minute is over. One that was
     committed stays so."""
-    with suppress(PyMongoError), pymongo.timeout(SERVER_TIMEOUT_S):
+    with suppress(PyMongoError), pymongo.timeout(timeouts.commit_s):
         session.client.admin.command("killSessions", [session.session_id])
 
 
 def is_transient(exc: BaseException) -> bool:
     """Whether the server promises that nothing of this transaction was written."""
     return isinstance(exc, PyMongoError) and exc.has_error_label("TransientTransactionError")
+
+
+def is_silence(exc: BaseException, began: float) -> bool:
+    """Whether nobody answered, for as long as we wait: not where it refused at once, nor where the server itself gave a slow one up."""
+    if isinstance(exc, NetworkTimeout):
+        return True
+    return isinstance(exc, ServerSelectionTimeoutError) and time.monotonic() >= began + _A_WHILE_S
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -252,13 +287,13 @@ NO_REPLICA_SET = (
     "start it with --replSet and run rs.initiate() once (one member is enough)"
 )
 STANDBY = "this address leads to a secondary, which cannot be written; name all members and replicaSet=NAME in it, without directConnection"
-_TRY_AGAIN = "; nothing was written, try again"
+_TRY_AGAIN = "; try again"
 _NO_TRANSACTIONS = (
     20,
     123,
 )  # IllegalOperation: "Transaction numbers are only allowed on a replica set member or mongos"; NotAReplicaSet
 _REFUSED = (18, 8000, 11)  # AuthenticationFailed, Atlas's own, UserNotFound
-_UNAUTHORIZED = 13
+UNAUTHORIZED = 13
 _TOO_SLOW = (50, 262)  # MaxTimeMSExpired, ExceededTimeLimit
 _CONFLICT = 112
 _DISK_FULL = 14031
@@ -266,10 +301,16 @@ _STEPPING_DOWN = (10107, 13435, 13436, 11600, 11602, 189, 91)
 
 
 def store_error(
-    name: str, address: Address, exc: PyMongoError, *, is_write: bool = False, may_be_written: bool = False
+    name: str,
+    address: Address,
+    exc: PyMongoError,
+    *,
+    answer_s: float = 8,
+    is_write: bool = False,
+    may_be_written: bool = False,
 ) -> StoreError:
     """The driver's error in words for a person, without the password. `may_be_written`: the commit was sent and its answer was lost."""
-    said = _said(address, exc)
+    said = f"did not answer within {answer_s:g} s" if isinstance(exc, NetworkTimeout) else _said(address, exc)
     if may_be_written:
         return StoreUnavailable(name, f"the answer to the commit was lost ({said})", may_be_written=True)
     if isinstance(exc, ConfigurationError | InvalidURI):
@@ -279,9 +320,9 @@ def store_error(
         return StoreUnavailable(
             name, f"it refuses the user or the password ({said}); authSource in the address names the user's database"
         )
-    if code == _UNAUTHORIZED and is_write:
+    if code == UNAUTHORIZED and is_write:
         return StoreReadOnly(name, f"this connection's user lacks a right ({said}); `check_stores` says which are missing")
-    if code == _UNAUTHORIZED:
+    if code == UNAUTHORIZED:
         return StoreUnusable(
             name, f"this connection's user may not read it ({said}); `check_stores` says which rights are missing"
         )
@@ -295,12 +336,16 @@ def store_error(
         return StoreUnavailable(
             name, f"all {MAX_CONNECTIONS} connections of this process have been busy for {SERVER_TIMEOUT_S} s; try again"
         )
+    if isinstance(exc, NetworkTimeout):
+        return StoreUnavailable(name, said)
     if isinstance(exc, ConnectionFailure):
         return StoreUnavailable(name, f"it does not answer: {said}")
     if exc.timeout or code in _TOO_SLOW:
         return StoreUnavailable(name, f"it took too long and was given up{_TRY_AGAIN}")
     if code == _DISK_FULL:
-        return StoreUnavailable(name, "its disk is full; nothing was written")
+        return StoreUnavailable(name, "its disk is full")
+    if "Failed to apply $inc" in said:
+        return StoreUnusable(name, f"a number in its records is at the end of its range, so nothing can follow it ({said})")
     return StoreUnusable(name, f"it answered with an error that we do not know: {said} ({code or type(exc).__name__})")
 
 

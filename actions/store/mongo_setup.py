@@ -53,10 +53,21 @@ def is_prepared(db: Mongo) -> bool:
     return db[ENTRIES].index_information().keys() >= _UNIQUE
 
 
+def find_history(db: Mongo) -> set[str]:
+    """Which of our two collections are there for us. No right beyond the one to read them is needed for that."""
+    return set(db.list_collection_names(filter={"name": {"$in": [ENTRIES, HEADS]}}, authorizedCollections=True))
+
+
+def is_in_place(db: Mongo) -> bool:
+    return is_prepared(db) and HEADS in db.list_collection_names(filter={"name": HEADS})
+
+
+def lines_in_place() -> tuple[str, ...]:
+    return (f"collections {ENTRIES}, {HEADS}: in place (version {VERSION})",)
+
+
 def prepare(db: Mongo, name: str) -> tuple[str, ...]:
     """The two collections and their indexes. Each step is idempotent, so two who prepare at once, or again, do no harm."""
-    if is_prepared(db) and HEADS in db.list_collection_names(filter={"name": HEADS}):
-        return (f"collections {ENTRIES}, {HEADS}: in place (version {VERSION})",)
     try:
         for collection in (ENTRIES, HEADS):
             _create(db, collection)

@@ -65,6 +65,7 @@ from actions.store.codec import (
     output_id,
     turn_id,
 )
+from actions.store.deadlines import LeftAlone
 from actions.store.postgres_connection import (
     DEFAULT_SCHEMA,
     Connection,
@@ -559,6 +560,8 @@ class PostgresStore:
             with self._connections.borrow(is_fresh=is_fresh) as used:
                 used.allow(self._timeouts.write_s if is_write else self._timeouts.read_s, answer_s=self._timeouts.answer_s)
                 yield used
+        except LeftAlone as exc:
+            raise StoreUnavailable(self.name, str(exc)) from exc
         except _CommitUnanswered as exc:
             raise store_error(self.name, self._address, exc.cause, may_be_written=True) from exc.cause
         except psycopg.Error as exc:

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from actions.errors import StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable
-from actions.store.postgres_deadlines import Connection, DeadlinePassed, LeftAlone, Silence, Timeouts, Use
+from actions.store.postgres_deadlines import Connection, DeadlinePassed, Silence, Timeouts, Use
 
 __all__ = ["DEFAULT_SCHEMA", "Address", "Connection", "ProcessConnections", "Timeouts", "is_lost", "parse_address", "store_error"]
 
@@ -244,7 +244,7 @@ def store_error(
     said = address.hide_password(" ".join(str(exc.diag.message_primary or exc).split()))[:300]
     if may_be_written:
         return StoreUnavailable(name, f"the answer to the commit was lost ({said})", may_be_written=True)
-    if isinstance(exc, DeadlinePassed | LeftAlone):
+    if isinstance(exc, DeadlinePassed):
         return StoreUnavailable(name, said)
     if isinstance(exc, errors.NumericValueOutOfRange):
         return StoreUnusable(name, f"a number in its records is at the end of its range, so nothing can follow it ({said})")

@@ -19,6 +19,7 @@ from actions.errors import LeaseLive, StoreError, StoreReadOnly, StoreUnavailabl
 from actions.records import ActionStatus, NewEntry, Settled
 from actions.settle import settle
 from actions.store import mongo_connection, open_store
+from actions.store.deadlines import Timeouts
 from actions.store.mongo import MongoStore
 from local import mongo, processes
 from local.mongo import Mongo
@@ -29,6 +30,7 @@ from tests.store.conftest import with_option
 from tests.store.gestures import an_end, decide, look_at_world, verify
 
 MongoPair = tuple[MongoStore, MongoWriter]
+HASTY = Timeouts(write_s=2, commit_s=1)
 OPEN = [ActionStatus.STARTED, ActionStatus.UNKNOWN]
 COMMANDS = ["aggregate", "find", "findAndModify", "insert", "update"]
 NOTE = NewEntry(kind="withdrawn", actor="operator ana", agent="a", seq=1)
@@ -60,10 +62,9 @@ def pair(address: str) -> Iterator[MongoPair]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(pair: MongoPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A settle that gives up soon."""
-    monkeypatch.setattr(mongo_connection, "SERVER_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(mongo_connection, "SETTLE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(pair[0], "_timeouts", HASTY)
 
 
 @contextmanager
@@ -182,7 +183,7 @@ def test_a_writer_who_always_comes_first_is_told_of_in_the_end(pair: MongoPair, 
 
     with (
         failing(recall, "update", errorCode=112, errorLabels=["TransientTransactionError"]),
-        pytest.raises(StoreUnavailable, match="other writers came first, again and again; nothing was written") as caught,
+        pytest.raises(StoreUnavailable, match="other writers came first, again and again; try again") as caught,
     ):
         decide(store, ref)
 
@@ -395,7 +396,7 @@ def test_a_turn_that_stands_in_the_way_is_not_overwritten(pair: MongoPair) -> No
     recall.put("a:turn:3", {**turn_metadata("a", 3, "mine"), "record": "something else"})
     before = look_at_world(store, recall, "a")
 
-    with pytest.raises(WriteConflict, match="turn 3 of agent a exists although we hold its lease; nothing was written"):
+    with pytest.raises(WriteConflict, match="turn 3 of agent a exists although we hold its lease"):
         decide(store, ref)
 
     assert look_at_world(store, recall, "a") == before
@@ -541,7 +542,7 @@ def test_a_lost_answer_leaves_it_open_and_asking_again_finds_what_was_written(pa
     server = urlsplit(address)
     with closing(Wire(server.hostname or "", server.port or 0)) as wire:
         through = address.replace(f":{server.port}/", f":{wire.port}/")
-        with closing(MongoStore(through)) as behind:
+        with closing(MongoStore(through, timeouts=HASTY)) as behind:
             behind.read_watch()
             wire.is_armed = True
 
