@@ -53,7 +53,7 @@ _KIND_WORDS: tuple[tuple[CallKind, frozenset[str]], ...] = (
 _MAY_NAME_A_CURRENCY = re.compile(r"currency|\\u", re.IGNORECASE)  # a name can be written with escapes
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_RECIPIENT = (
+RECIPIENT_NAMES = (
     "to",
     "recipient",
     "recipients",
@@ -67,8 +67,8 @@ _RECIPIENT = (
     "phone",
     "user",
 )
-_AMOUNT = ("amount", "total", "value", "sum", "price", "amount_cents", "amount_minor")
-_REFERENCE = ("reference", "invoice", "order", "order_id", "invoice_id", "payment_id", "charge", "id", "ref", "number")
+AMOUNT_NAMES = ("amount", "total", "value", "sum", "price", "amount_cents", "amount_minor")
+REFERENCE_NAMES = ("reference", "invoice", "order", "order_id", "invoice_id", "payment_id", "charge", "id", "ref", "number")
 _TITLE = ("subject", "title", "summary", "name", "headline")
 _TEXT = ("text", "message", "body", "content", "description")
 _TARGET = ("service", "repository", "repo", "branch", "resource", "path", "target", "environment", "env", "project")
@@ -93,18 +93,18 @@ class Facts:
 def facts_of(tool: str, action_class: ActionClass, arguments: Arguments) -> Facts:
     """Read the facts of a call. `arguments` must be redacted already. Never raises; what is missing is left out, never guessed."""
     fields: Mapping[str, Any] = arguments.value if isinstance(arguments.value, dict) else {}
-    by_name = _by_lower_name(fields)
+    by_name = by_lower_name(fields)
     kind = _kind_of(tool, by_name)
-    amount_name, amount = _first(by_name, _AMOUNT)
-    number = _decimal(amount)
+    amount_name, amount = first_argument(by_name, AMOUNT_NAMES)
+    number = read_number(amount)
     currency = _short(by_name.get("currency", ""), 12).upper()
     # A `value` or a `total` without a currency is an amount of money only where the tool moves money.
     money = _money(amount_name, amount, number, currency) if kind is CallKind.MONEY or currency else ""
-    recipient = _short(_first(by_name, _RECIPIENT)[1])
-    title = _short(_first(by_name, _TITLE)[1])
-    text = _short(_first(by_name, _TEXT)[1])
-    reference = _short(_first(by_name, _REFERENCE)[1])
-    target = _short(_first(by_name, _TARGET)[1])
+    recipient = _short(first_argument(by_name, RECIPIENT_NAMES)[1])
+    title = _short(first_argument(by_name, _TITLE)[1])
+    text = _short(first_argument(by_name, _TEXT)[1])
+    reference = _short(first_argument(by_name, REFERENCE_NAMES)[1])
+    target = _short(first_argument(by_name, _TARGET)[1])
     named = {"recipient": recipient, "title": title or text, "money": money, "reference": reference, "target": target}
     rows = [
         ("To", recipient),
@@ -128,11 +128,11 @@ def risk_of(tool: str, args: str) -> int:
     kind = _kind_of_name(tool)
     if kind is CallKind.OTHER and _MAY_NAME_A_CURRENCY.search(args):
         value = parse_arguments(args).value
-        kind = _kind_of(tool, _by_lower_name(value) if isinstance(value, dict) else {})
+        kind = _kind_of(tool, by_lower_name(value) if isinstance(value, dict) else {})
     return RISK_RANK.get(kind, LOWEST_RISK)
 
 
-def _by_lower_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+def by_lower_name(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Names without their case; where two differ in nothing else, the lower-case one counts, as it most likely does for the tool."""
     return {name.lower(): value for name, value in sorted(fields.items(), key=lambda item: item[0] == item[0].lower())}
 
@@ -162,7 +162,7 @@ def _kind_of(tool: str, fields: Mapping[str, Any]) -> CallKind:
     kind = _kind_of_name(tool)
     if kind is not CallKind.OTHER:
         return kind
-    if "currency" in fields and _first(fields, _AMOUNT)[1] is not None:
+    if "currency" in fields and first_argument(fields, AMOUNT_NAMES)[1] is not None:
         return CallKind.MONEY
     return CallKind.OTHER
 
@@ -215,7 +215,7 @@ def _money(name: str, amount: Any, number: Decimal | None, currency: str) -> str
     return f"{shown} {currency}".strip() + unit
 
 
-def _decimal(value: Any) -> Decimal | None:
+def read_number(value: Any) -> Decimal | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | Decimal):
@@ -228,7 +228,7 @@ def _decimal(value: Any) -> Decimal | None:
     return number if number.is_finite() and -20 <= number.adjusted() <= 20 else None
 
 
-def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
+def first_argument(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
     for name in names:
         if fields.get(name) not in (None, "", [], {}):
             return name, fields[name]

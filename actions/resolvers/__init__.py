@@ -1,0 +1,33 @@
+"""Resolvers: asking the outside world whether a call happened. `build_resolver` picks the kind; its protocol library is imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import cast
+
+from actions.resolvers.base import Build, InvalidDefinition, Kind, Resolver
+
+KINDS = ("imap", "http", "stripe", "sql", "python")
+"""Each is a module of this package with a `KIND` and a `build`. A new kind is one module, one test file and its name here."""
+
+
+def get_kind(name: str) -> Kind:
+    """Raises InvalidDefinition where there is no such kind."""
+    return cast("Kind", _module(name).KIND)
+
+
+def build_resolver(kind: str, name: str, settings: Mapping[str, str], secrets: Mapping[str, str] | None = None) -> Resolver:
+    """A resolver of that kind from the texts of its form; connects to nothing.
+
+    Raises:
+        InvalidDefinition: no such kind, or a setting that cannot be used; it never repeats a secret.
+    """
+    build = cast("Build", _module(kind).build)
+    return build(name, settings, secrets or {})
+
+
+def _module(name: str) -> object:
+    if name not in KINDS:
+        raise InvalidDefinition("kind", f"no kind of resolver is called {name[:40]!r}; there are {', '.join(KINDS)}")
+    return import_module(f"actions.resolvers.{name}")

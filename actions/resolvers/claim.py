@@ -1,0 +1,76 @@
+"""What an action claims, read from its arguments by the names that the tool's policy gives, else by the usual ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from email.utils import getaddresses
+from typing import Any
+
+from actions.arguments import parse_arguments
+from actions.facts import AMOUNT_NAMES, RECIPIENT_NAMES, REFERENCE_NAMES, by_lower_name, first_argument, read_number
+from actions.money import from_minor
+from actions.records import Action
+from actions.resolvers.base import Claim
+
+MAX_RECIPIENTS = 100
+MAX_RECIPIENT_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """Which argument is what; a name may lead into nested objects with dots. Empty: the first of the usual names that is there."""
+
+    recipient: str = ""
+    amount: str = ""
+    currency: str = ""
+    reference: str = ""
+    is_minor: bool = False  # the amount counts cents; a name that says cents or minor means so anyway
+
+
+def claim_of(action: Action, whole_args: str, roles: Roles | None = None) -> Claim:
+    """Read a claim. Never raises; what the arguments do not tell stays empty and is then neither agreed nor differed with."""
+    roles = roles or Roles()
+    arguments = parse_arguments(whole_args)
+    fields: Mapping[str, Any] = arguments.value if isinstance(arguments.value, dict) else {}
+    plain = by_lower_name(fields)
+    amount_name, amount = _argument(fields, plain, roles.amount, AMOUNT_NAMES)
+    currency = _text(_argument(fields, plain, roles.currency, ("currency",))[1]).upper()
+    number = read_number(amount)
+    if number is not None and (roles.is_minor or "cents" in amount_name or "minor" in amount_name):
+        number = from_minor(number, currency)
+    return Claim(
+        action=action,
+        arguments=arguments,
+        recipients=_people(_argument(fields, plain, roles.recipient, RECIPIENT_NAMES)[1]),
+        amount=number,
+        currency=currency,
+        reference=_text(_argument(fields, plain, roles.reference, REFERENCE_NAMES)[1]),
+    )
+
+
+def _argument(fields: Mapping[str, Any], plain: Mapping[str, Any], given: str, usual: tuple[str, ...]) -> tuple[str, Any]:
+    if not given:
+        return first_argument(plain, usual)
+    value: Any = fields
+    for part in given.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return given.rpartition(".")[2].lower(), value
+
+
+def _people(value: Any) -> tuple[str, ...]:
+    """Addresses alone, without the names around them; anything that is no address as it is."""
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(person for item in value[:MAX_RECIPIENTS] for person in _people(item)))
+    text = _text(value)
+    if len(text) > MAX_RECIPIENT_CHARS:
+        return ()  # no list of addresses, whatever it is: then it is not told
+    if "@" not in text:
+        return (text,) if text else ()
+    found = [address for _, address in getaddresses([text.replace(";", ",")]) if "@" in address]
+    return tuple(dict.fromkeys(found)) or (text,)
+
+
+def _text(value: Any) -> str:
+    return str(value).strip() if isinstance(value, str | int | Decimal) and not isinstance(value, bool) else ""
