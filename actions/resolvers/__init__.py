@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import cast
 
 from actions.resolvers.base import Build, InvalidDefinition, Kind, Resolver
@@ -27,7 +28,7 @@ def build_resolver(kind: str, name: str, settings: Mapping[str, str], secrets: M
     return build(name, settings, secrets or {})
 
 
-def _module(name: str) -> object:
+def _module(name: str) -> ModuleType:
     if name not in KINDS:
         raise InvalidDefinition("kind", f"no kind of resolver is called {name[:40]!r}; there are {', '.join(KINDS)}")
     return import_module(f"actions.resolvers.{name}")
