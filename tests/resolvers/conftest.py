@@ -1,4 +1,4 @@
-"""Servers of the resolvers' tests: one mail server for a whole run, since each world takes a folder of its own there."""
+"""Servers of the resolvers' tests: one of a sort for a whole run, since each world takes a folder or an account of its own there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.resolvers.hosted import HostedProvider, host_provider
 from tests.resolvers.mail import MailServer, serve_mail
 
 
@@ -13,3 +14,9 @@ from tests.resolvers.mail import MailServer, serve_mail
 def mail_server() -> Iterator[MailServer]:
     with serve_mail() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def hosted_provider() -> Iterator[HostedProvider]:
+    with host_provider() as hosted:
+        yield hosted
