@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from local.postgres import Postgres
 from tests.resolvers.hosted import HostedProvider, host_provider
 from tests.resolvers.mail import MailServer, serve_mail
+from tests.resolvers.shop import Shop, open_shop
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +22,9 @@ def mail_server() -> Iterator[MailServer]:
 def hosted_provider() -> Iterator[HostedProvider]:
     with host_provider() as hosted:
         yield hosted
+
+
+@pytest.fixture(scope="session")
+def shop(pg_server: Postgres) -> Iterator[Shop]:
+    with open_shop(pg_server) as opened:
+        yield opened

@@ -36,10 +36,10 @@ class Wire:
         return [bytes(part) for part in self._sent]
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or accept() would hold the port open
-        self._listener.close()
-        for one in self._open:
+        # A socket that another thread reads is not closed by close() alone, nor is a port on which one accepts.
+        for one in [self._listener, *self._open]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
             one.close()
 
     def _accept(self) -> None:
