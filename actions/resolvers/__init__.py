@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
-from actions.resolvers.base import Build, InvalidDefinition, Kind, Resolver
+from actions.resolvers.base import NOTHING_ALLOWED, Allowed, Build, InvalidDefinition, Kind, Resolver
 
 KINDS = ("imap", "http", "stripe", "sql", "python")
 """Each is a module of this package with a `KIND` and a `build`. A new kind is one module, one test file and its name here."""
@@ -18,14 +18,21 @@ def get_kind(name: str) -> Kind:
     return cast("Kind", _module(name).KIND)
 
 
-def build_resolver(kind: str, name: str, settings: Mapping[str, str], secrets: Mapping[str, str] | None = None) -> Resolver:
+def build_resolver(
+    kind: str,
+    name: str,
+    settings: Mapping[str, str],
+    secrets: Mapping[str, str] | None = None,
+    *,
+    allowed: Allowed = NOTHING_ALLOWED,
+) -> Resolver:
     """A resolver of that kind from the texts of its form; connects to nothing.
 
     Raises:
         InvalidDefinition: no such kind, or a setting that cannot be used; it never repeats a secret.
     """
     build = cast("Build", _module(kind).build)
-    return build(name, settings, secrets or {})
+    return build(name, settings, secrets or {}, allowed)
 
 
 def _module(name: str) -> ModuleType:

@@ -6,11 +6,11 @@ kind can call something failed by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from actions.arguments import Arguments
 from actions.errors import ActionsError
@@ -179,10 +179,21 @@ class Kind:
     windows: Windows = field(default_factory=Windows)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What the deployment allows resolvers: from its environment, never from a form, so that no admin in a browser can widen it."""
+
+    hosts: frozenset[str] = frozenset()  # `host` or `host:port`, lower case: may be private, and spoken to without TLS
+    callables: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # of the kind `python`, by dotted path
+
+
+NOTHING_ALLOWED = Allowed()
+
+
 class Build(Protocol):
     """A kind's constructor."""
 
-    def __call__(self, name: str, settings: Mapping[str, str], secrets: Mapping[str, str]) -> Resolver:
+    def __call__(self, name: str, settings: Mapping[str, str], secrets: Mapping[str, str], allowed: Allowed) -> Resolver:
         """A resolver from the texts of its form; everything in them is checked here, nothing is connected to.
 
         Raises:
