@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from actions.resolvers import get_kind
-from actions.resolvers.base import Field, FieldType, InvalidDefinition, Kind
+from actions.resolvers.base import Field, FieldType, Kind
 from actions.resolvers.texts import YES
 from console.durations import NotADuration, format_duration, parse_duration
 from console.models import Definition, Mode, Policy, Secret, Weight
-from console.services.definitions import options_of
+from console.services.definitions import find_kind, options_of
 from console.services.policies import windows_of
 
 DURATION = "duration"
@@ -239,11 +238,8 @@ def _suggestions(definitions: Sequence[Definition]) -> str:
     kinds = dict.fromkeys(definition.kind for definition in definitions)
     found = []
     for name in kinds:
-        try:
-            windows = get_kind(name).windows
-        except (InvalidDefinition, ImportError):
-            continue
-        if windows != windows_of(Policy()):
+        kind = find_kind(name)
+        if kind is not None and (windows := kind.windows) != windows_of(Policy()):
             found.append(
                 f"{name}: {format_duration(windows.tool_timeout_s)}, {format_duration(windows.settle_window_s)}, "
                 f"{format_duration(windows.retention_s)}, {format_duration(windows.give_up_after_s)}"
@@ -345,12 +341,9 @@ def definition_changes(before: Definition, after: Definition) -> tuple[Change, .
     """What differs between two versions, without secrets: of those no old value is kept."""
     labels: dict[str, FormField] = {}
     for name in dict.fromkeys((before.kind, after.kind)):
-        try:
-            labels |= {
-                one.name: FormField(name=one.name, label=one.label, help="", type=one.type) for one in get_kind(name).fields
-            }
-        except (InvalidDefinition, ImportError):
-            continue
+        kind = find_kind(name)
+        fields = kind.fields if kind is not None else ()
+        labels |= {one.name: FormField(name=one.name, label=one.label, help="", type=one.type) for one in fields}
     old, new = options_of(before), options_of(after)
     labels |= {name: FormField(name=name, label=name, help="") for name in {*old, *new} - set(labels)}
     changes = _changes(labels, old, new)
