@@ -111,6 +111,9 @@ class Finding:
     answer_digest: str = ""  # SHA-256 of the raw answers, for whoever has to prove it later
     problem: str = ""  # one sentence where it was not answered
     retry_after_s: int = 0  # what the provider asked for
+    notes: tuple[
+        str, ...
+    ] = ()  # sentences for a person about the answer as a whole: a replica, too many rows, an open transaction
 
 
 class Resolver(Protocol):

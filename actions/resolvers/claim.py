@@ -43,7 +43,7 @@ def claim_of(action: Action, whole_args: str, roles: Roles | None = None) -> Cla
     return Claim(
         action=action,
         arguments=arguments,
-        recipients=_people(_argument(fields, plain, roles.recipient, RECIPIENT_NAMES)[1]),
+        recipients=people_in(_argument(fields, plain, roles.recipient, RECIPIENT_NAMES)[1]),
         amount=number,
         currency=currency,
         reference=_text(_argument(fields, plain, roles.reference, REFERENCE_NAMES)[1]),
@@ -80,10 +80,10 @@ def _argument(fields: Mapping[str, Any], plain: Mapping[str, Any], given: str, u
     return given.rpartition(".")[2].lower(), value
 
 
-def _people(value: Any) -> tuple[str, ...]:
-    """Addresses alone, without the names around them; anything that is no address as it is."""
+def people_in(value: Any) -> tuple[str, ...]:
+    """Addresses alone, without the names around them; anything that is no address as it is. Never raises."""
     if isinstance(value, list):
-        return tuple(dict.fromkeys(person for item in value[:MAX_RECIPIENTS] for person in _people(item)))
+        return tuple(dict.fromkeys(person for item in value[:MAX_RECIPIENTS] for person in people_in(item)))
     text = _text(value)
     if len(text) > MAX_RECIPIENT_CHARS:
         return ()  # no list of addresses, whatever it is: then it is not told

@@ -397,7 +397,7 @@ def _verdict(
         fields=best.fields,
         canary=finding.canary,
         rule=best.rule,
-        notes=tuple(match.note for match in finding.matches if match.note),
+        notes=(*(match.note for match in finding.matches if match.note), *finding.notes),
         is_negative=is_negative,
         is_answered=finding.reply is Reply.ANSWERED,
     )
