@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
 from actions.resolvers import KINDS, build_resolver, get_kind
 from actions.resolvers.base import Allowed, FieldType, InvalidDefinition, Kind, Resolver
+from actions.resolvers.python import load_callables
 from console.access import Right, may
 from console.models import Definition, Inquiry, Secret
 from console.services.policies import ChangedMeanwhile
@@ -154,12 +154,12 @@ def build_draft(name: str, kind: str, values: Mapping[str, str], secrets: Mappin
 
 def allowed() -> Allowed:
     """What this deployment's settings allow resolvers. A callable that cannot be imported is left out: whoever names it is told so."""
-    found = {}
+    found: dict[str, Callable[..., Any]] = {}
     for path in settings.RESOLVER_CALLABLES:
         try:
-            found[path] = import_string(path)
-        except ImportError as exc:
-            log.error("RESOLVER_CALLABLES names %s, which cannot be imported: %s", path, exc)
+            found |= load_callables([path])
+        except InvalidDefinition as exc:
+            log.error("RESOLVER_CALLABLES: %s", exc.problem)
     return Allowed(hosts=frozenset(host.lower() for host in settings.RESOLVER_ALLOWED_HOSTS), callables=found)
 
 

@@ -48,7 +48,7 @@ def simulate(tool: str, args: str, action_class: ActionClass = ActionClass.EXTER
     policy = policy_of(tool)
     arguments = redact_arguments(parse_arguments(args[:MAX_ARGS_CHARS]))
     roles = roles_of(policy)
-    claim = claim_of(_example(tool, arguments.text, action_class), arguments.text, roles)
+    claim = claim_of(example_action(tool, arguments.text, action_class), arguments.text, roles)
     sources = sources_of(arguments.text, roles)
     values = {
         "recipient": ", ".join(claim.recipients),
@@ -87,7 +87,8 @@ def _why(policy: Policy, definition: Definition | None, action_class: ActionClas
     return f"{policy.resolver} is asked by itself, and a person decides: {named} says propose."
 
 
-def _example(tool: str, args: str, action_class: ActionClass) -> Action:
+def example_action(tool: str, args: str, action_class: ActionClass = ActionClass.EXTERNAL) -> Action:
+    """A call that nobody made."""
     return Action(
         agent="example",
         seq=1,

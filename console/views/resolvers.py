@@ -42,6 +42,7 @@ from console.services.definitions import (
 from console.services.dry_run import DryRun, run_draft, run_saved
 from console.services.policies import ChangedMeanwhile, all_policies
 from console.services.resolve import NobodyToAsk
+from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
 from console.views.gate import only_post, signed_in
 
 VERSIONS_SHOWN = 50
@@ -100,6 +101,52 @@ def new_dry_run(request: HttpRequest, kind: str) -> HttpResponse:
     return _dry_run(request, request.POST.get("name", "").strip() or "new", _kind_or_404(kind), None)
 
 
+@signed_in
+@only_post(lambda name: reverse("resolver", args=[name]))
+def expressions(request: HttpRequest, name: str) -> HttpResponse:
+    """What each expression of the form gives on an answer that was pasted. Asks nobody; a POST because it carries a form."""
+    definition = _definition_or_404(request, name)
+    require_admin(_user(request))
+    return _expressions(request, name, _kind_or_404(definition.kind), definition)
+
+
+@signed_in
+@only_post(lambda kind: reverse("resolver-new", args=[kind]))
+def new_expressions(request: HttpRequest, kind: str) -> HttpResponse:
+    """The same for a resolver that was never saved."""
+    require_admin(_user(request))
+    return _expressions(request, request.POST.get("name", "").strip(), _kind_or_404(kind), None)
+
+
+def _expressions(request: HttpRequest, name: str, kind: Kind, definition: Definition | None) -> HttpResponse:
+    if kind.name not in CEL_KINDS:
+        raise Http404(f"resolvers of the kind {kind.name} have no expressions")
+    typed = read_definition(kind, request.POST)
+    code, said = request.POST.get("try_status", "200").strip(), _action_said(request)
+    context: dict[str, Any] = {}
+    status = 200
+    try:
+        ref = parse_ref(said) if said else None
+        if said and ref is None:
+            raise NobodyToAsk(f"{said[:80]!r} names no action; write store/agent/number")
+        if not (code.isascii() and code.isdigit() and len(code) == 3):
+            raise NobodyToAsk(f"{code[:20]!r} is no HTTP status")
+        tried = try_out(typed.values, int(code), request.POST.get("try_body", ""), ref, by=_user(request))
+        context = {"tried": [(_label(kind, one.field), one) for one in tried]}
+    except NobodyToAsk as exc:
+        status, context = 422, {"try_problem": str(exc)}
+    except Http404:
+        status, context = 404, {"try_problem": "There is no such action, or it is not yours to see."}
+    except StoreError as exc:
+        status, context = 503, {"try_problem": f"Store {exc.store} does not answer."}
+    page = _context(request, name, kind, definition, typed) | context
+    return render_part(request, "resolvers/resolver.html", "resolvers/_expressions.html", page, status=status)
+
+
+def _action_said(request: HttpRequest) -> str:
+    return (request.POST.get("action", "").strip() or request.POST.get("open_action", "")).strip()
+
+
 def _dry_run(request: HttpRequest, name: str, kind: Kind, definition: Definition | None) -> HttpResponse:
     is_typed = "seen_version" in request.POST
     typed = read_definition(kind, request.POST) if is_typed or definition is None else typed_of(definition)
@@ -116,12 +163,12 @@ def _dry_run(request: HttpRequest, name: str, kind: Kind, definition: Definition
         status, context = 404, {"dry_problem": "There is no such action, or it is not yours to see."}
     except StoreError as exc:
         status, context = 503, {"dry_problem": f"Store {exc.store} does not answer, so nobody was asked."}
-    page = _context(request, "" if definition is None else name, kind, definition, typed) | context
+    page = _context(request, request.POST.get("name", "") if definition is None else name, kind, definition, typed) | context
     return render_part(request, "resolvers/resolver.html", "resolvers/_dry_run.html", page, status=status)
 
 
 def _run(request: HttpRequest, name: str, kind: Kind, definition: Definition | None, typed: Typed) -> DryRun:
-    said = (request.POST.get("action", "").strip() or request.POST.get("open_action", "")).strip()
+    said = _action_said(request)
     ref = parse_ref(said)
     if ref is None:
         known = f"{said[:80]!r} names no action; write" if said else "choose an action, or write"
@@ -238,10 +285,24 @@ def _context(
         "action_said": (request.POST.get("action", "") or request.GET.get("action", ""))[:300],
         "open_said": request.POST.get("open_action", "")[:300],
         "form_url": reverse("resolver", args=[name]) if definition is not None else reverse("resolver-new", args=[kind.name]),
+        "try_url": _try_url(name, kind, definition),
+        "try_status": request.POST.get("try_status", "200")[:20],
+        "try_body": request.POST.get("try_body", "")[:MAX_BODY_CHARS],
         "dry_url": reverse("resolver-dry-run", args=[name])
         if definition is not None
         else reverse("resolver-new-dry-run", args=[kind.name]),
     }
+
+
+def _try_url(name: str, kind: Kind, definition: Definition | None) -> str:
+    """Empty where the kind has no expressions."""
+    if kind.name not in CEL_KINDS:
+        return ""
+    return (
+        reverse("resolver-expressions", args=[name])
+        if definition is not None
+        else reverse("resolver-new-expressions", args=[kind.name])
+    )
 
 
 def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None]]:
