@@ -125,11 +125,17 @@ def facts_of(tool: str, action_class: ActionClass, arguments: Arguments) -> Fact
 
 def risk_of(tool: str, args: str) -> int:
     """The risk rank from a stored record, cheaply: for ordering thousands of rows of which a page is shown."""
-    kind = _kind_of_name(tool)
+    kind = kind_of_name(tool)
     if kind is CallKind.OTHER and _MAY_NAME_A_CURRENCY.search(args):
         value = parse_arguments(args).value
         kind = _kind_of(tool, by_lower_name(value) if isinstance(value, dict) else {})
     return RISK_RANK.get(kind, LOWEST_RISK)
+
+
+def kind_of_name(tool: str) -> CallKind:
+    """What sort of thing a tool does, as far as its name says."""
+    # A name of a mebibyte is read, but not kept.
+    return _kind_of_short_name(tool) if len(tool) <= MAX_FACT_CHARS else _kind_of_words(tool)
 
 
 def by_lower_name(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,11 +151,6 @@ def _case_problems(fields: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _kind_of_name(tool: str) -> CallKind:
-    # A name of a mebibyte is read, but not kept.
-    return _kind_of_short_name(tool) if len(tool) <= MAX_FACT_CHARS else _kind_of_words(tool)
-
-
 def _kind_of_words(tool: str) -> CallKind:
     words = {word.lower() for word in _WORD.findall(tool)}
     return next((kind for kind, names in _KIND_WORDS if words & names), CallKind.OTHER)
@@ -159,7 +160,7 @@ _kind_of_short_name = lru_cache(maxsize=4096)(_kind_of_words)
 
 
 def _kind_of(tool: str, fields: Mapping[str, Any]) -> CallKind:
-    kind = _kind_of_name(tool)
+    kind = kind_of_name(tool)
     if kind is not CallKind.OTHER:
         return kind
     if "currency" in fields and first_argument(fields, AMOUNT_NAMES)[1] is not None:
@@ -177,7 +178,7 @@ def _sentence(tool: str, kind: CallKind, named: Mapping[str, str], fields: Mappi
     if kind is CallKind.TICKET:
         return f"Ticket{quoted or recipient or _reference(named)}".replace("Ticket, ", "Ticket ", 1)
     # A currency among the arguments makes a call weigh like money; only a name that says so makes it a payment.
-    if _kind_of_name(tool) is CallKind.MONEY and named["money"]:
+    if kind_of_name(tool) is CallKind.MONEY and named["money"]:
         return f"{_money_word(tool)} of {named['money']}{recipient}{_reference(named)}"
     return _plain_sentence(tool, named, fields)
 

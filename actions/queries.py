@@ -55,6 +55,8 @@ class ActionFilter:
     agents: frozenset[str] = frozenset()
     min_age_s: int = 0  # begun at least so long ago, by the store's clock
     text: str = ""  # found in the redacted sentence or arguments, case folded
+    only: frozenset[ActionRef] | None = None  # None: no condition
+    without: frozenset[ActionRef] = frozenset()
 
     @property
     def wanted_states(self) -> frozenset[ActionState]:
@@ -275,6 +277,10 @@ def _matches(store: ActionStore, reading: Reading, wanted: ActionFilter, may_see
         return False
     if wanted.agents and action.agent not in wanted.agents:
         return False
+    if (wanted.only is not None or wanted.without) and not _is_among(
+        ActionRef(store.name, action.agent, action.seq or 0), wanted
+    ):
+        return False
     if isinstance(action, Unreadable):
         # Tool and class are unknown: shown to those who may see every tool, while neither is asked for or where the state is asked for by name.
         narrowed = wanted.tools or wanted.classes or wanted.text
@@ -288,6 +294,10 @@ def _matches(store: ActionStore, reading: Reading, wanted: ActionFilter, may_see
     if wanted.min_age_s and reading.read_at - action.started_at < wanted.min_age_s * SECOND:
         return False
     return not wanted.text or _mentions(action, wanted.text)
+
+
+def _is_among(ref: ActionRef, wanted: ActionFilter) -> bool:
+    return (wanted.only is None or ref in wanted.only) and ref not in wanted.without
 
 
 def _mentions(action: Action, text: str) -> bool:

@@ -78,6 +78,11 @@ def visible_stores(user: Person, right: Right = Right.READ) -> tuple[ActionStore
     return tuple(store for store in list_stores() if may_somewhere(user, right, store=store.name))
 
 
+def may_see_tool(user: Person, tool: str) -> bool:
+    """Whether the user may read this tool's calls in at least one store: then its policy, which holds for every store, is theirs to read."""
+    return any(may(user, Right.READ, store=store.name, tool=tool) for store in list_stores())
+
+
 def has_any_role(user: Person) -> bool:
     """Whether the user has any role anywhere; without one a page says so and shows nothing."""
     return user.is_active and (user.is_superuser or bool(_grants(user)))

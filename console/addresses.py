@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 
 from django.urls import NoReverseMatch, reverse
@@ -10,6 +12,7 @@ from actions.records import ActionRef
 
 _AGENT = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,128}", re.ASCII)  # a browser would resolve the dots away
 _NUMBER = re.compile(r"[1-9]\d{0,17}", re.ASCII)
+_PLAIN_TOOL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
 _REF = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 
 
@@ -26,6 +29,31 @@ def agent_address(store: str, agent: str) -> str:
 def entry_address(store: str, number: int | None) -> str:
     """The address of one entry of a store's history; empty where there is none."""
     return _reverse("entry", store, number) if is_number(number) else ""
+
+
+def tool_address(tool: str, *, view: str = "tool") -> str:
+    """The address of a tool's page; empty where the name is empty. Names that an address cannot hold are written in base64url after a `~`."""
+    return _reverse(view, tool_slug(tool)) if tool else ""
+
+
+def tool_slug(tool: str) -> str:
+    """A tool's name as its address holds it; the same name has one address."""
+    if _PLAIN_TOOL.fullmatch(tool):
+        return tool
+    return "~" + base64.urlsafe_b64encode(tool.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+def parse_tool(slug: str) -> str:
+    """The name in a tool's address; empty where it holds none, or not as `tool_slug` writes it."""
+    if not slug.startswith("~"):
+        return slug
+    try:
+        tool = base64.b64decode(slug[1:] + "=" * (-len(slug[1:]) % 4), altchars=b"-_", validate=True).decode(
+            "utf-8", "surrogatepass"
+        )
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+    return tool if tool_slug(tool) == slug else ""
 
 
 def parse_ref(text: str) -> ActionRef | None:

@@ -7,8 +7,10 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
 
 from console.access import Right, has_any_role, may_somewhere
+from console.services.incidents import visible_open_incidents
 
 THEMES = ("light", "dark")
 
@@ -44,5 +46,7 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "theme": theme if theme in THEMES else "",
         "is_known": known,
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
+        # One query, asked only where the banner is drawn.
+        "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),
         "has_many_stores": len(settings.ACTION_STORES) > 1,
     }

@@ -8,10 +8,12 @@ from typing import Any
 
 from django import forms
 
+from actions.errors import InvalidQuery
 from actions.queries import ActionFilter, parse_classes, parse_states
-from actions.records import Action, ActionClass, ActionState
+from actions.records import Action, ActionClass, ActionRef, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
 from console.services.decide import DecisionRequest
+from console.services.evidence import NOBODY_ASKED, refs_with_verdict
 from console.words import OUTCOMES, STATES
 
 SETTLED = "done,failed,abandoned"
@@ -24,6 +26,14 @@ _OPEN_IN_ORDER = (
     ActionState.IN_FLIGHT,
     ActionState.UNREADABLE,
 )
+_VERDICTS = [
+    ("", "any verdict"),
+    ("done", "it happened"),
+    ("failed", "it did not happen"),
+    ("conflict", "found, but it differs"),
+    ("unknown", "cannot tell"),
+    (NOBODY_ASKED, "none yet"),
+]
 _AGES = [("", "any age"), ("300", "over 5 min"), ("3600", "over 1 h"), ("86400", "over 1 day"), ("604800", "over 7 days")]
 
 
@@ -52,6 +62,7 @@ class QueueFilters(forms.Form):
     agent = forms.CharField(required=False, max_length=500)
     age = forms.IntegerField(required=False, min_value=0, max_value=10 * 365 * 86400)
     text = forms.CharField(required=False, max_length=200)
+    verdict = forms.CharField(required=False, max_length=20)
 
     def add_prefix(self, field_name: str) -> str:
         return "class" if field_name == "cls" else field_name
@@ -60,11 +71,12 @@ class QueueFilters(forms.Form):
         """What the list is asked. Nothing said about states and classes means: external calls in doubt.
 
         Raises:
-            InvalidQuery: a state or class that does not exist, named in the message.
+            InvalidQuery: a state, class or verdict that does not exist, named in the message.
         """
         said = self.cleaned_data
+        only, without = self._by_verdict(said["verdict"])
         states = self._states(said["state"])
-        narrowed = said["tool"] or said["text"]
+        narrowed = said["tool"] or said["text"] or said["verdict"]
         if not said["state"] and not narrowed:
             # Nobody knows their class or tool, so they stand with the doubtful ones until something narrower is asked for.
             states |= {ActionState.UNREADABLE}
@@ -76,7 +88,19 @@ class QueueFilters(forms.Form):
             agents=_names(said["agent"]),
             min_age_s=said["age"] or 0,
             text=said["text"].strip(),
+            only=only,
+            without=without,
         )
+
+    @staticmethod
+    def _by_verdict(said: str) -> tuple[frozenset[ActionRef] | None, frozenset[ActionRef]]:
+        """Which actions alone, and which not: verdicts stand in the console's database, not in the stores."""
+        if not said:
+            return None, frozenset()
+        if said not in {value for value, _ in _VERDICTS}:
+            raise InvalidQuery(f"no verdict is called {said!r}; there are {', '.join(value for value, _ in _VERDICTS if value)}")
+        found = refs_with_verdict(said)
+        return (None, found) if said == NOBODY_ASKED else (found, frozenset())
 
     @staticmethod
     def _states(said: str) -> frozenset[ActionState]:
@@ -103,6 +127,10 @@ class QueueFilters(forms.Form):
         return _with(_CLASS_CHOICES, self.cleaned_data.get("cls", ""))
 
     @property
+    def verdict_options(self) -> list[tuple[str, str]]:
+        return _VERDICTS
+
+    @property
     def age_value(self) -> str:
         return str(self.cleaned_data.get("age") or "")
 
@@ -124,6 +152,7 @@ class DecisionForm(forms.Form):
     decision_id = forms.CharField(max_length=64)
     seen = forms.CharField(required=False, max_length=64)
     turn_seen = forms.CharField(required=False, max_length=64)
+    evidence_id = forms.CharField(required=False, max_length=40)
 
     outcome.error_messages["required"] = "Say what happened first."
 
@@ -144,6 +173,7 @@ class DecisionForm(forms.Form):
             result=said["result"] if outcome == "done" else "",
             error=said["error"] if outcome == "failed" else "",
             look_again_at=said["look_again_at"] if outcome == "later" else None,
+            evidence_id=said["evidence_id"],
         )
 
 

@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 
 from console import health
 from console.api import api
-from console.views import account, action, agent, decision, events, history, queue, store
+from console.views import account, action, agent, asking, decision, events, history, incidents, queue, resolvers, store, tools
 
 
 class AgentConverter:
@@ -39,7 +39,21 @@ class NumberConverter(AgentConverter):
         return str(value)
 
 
+class ToolConverter(AgentConverter):
+    """A tool's name as addresses.tool_slug writes it."""
+
+    regex = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|~[A-Za-z0-9_-]{1,400}"
+
+
+class ResolverConverter(AgentConverter):
+    """A resolver's name, or a kind's."""
+
+    regex = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+
+
 register_converter(AgentConverter, "agent")
+register_converter(ToolConverter, "tool")
+register_converter(ResolverConverter, "resolver")
 register_converter(StoreConverter, "store")
 register_converter(NumberConverter, "number")
 
@@ -48,6 +62,7 @@ one_action: list[URLPattern | URLResolver] = [
     path("status/", action.status, name="action-status"),
     path("arguments/", action.arguments, name="action-arguments"),
     path("result/", action.result, name="action-result"),
+    path("ask/", asking.ask_now, name="action-ask"),
     path("turn/", decision.show_turn, name="decision-preview"),
     path("decision/", decision.commit, name="decision"),
     path("decision/withdraw/", decision.take_back, name="decision-withdraw"),
@@ -56,6 +71,20 @@ pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),
     path("actions/<store:store>/<agent:agent>/<number:seq>/", include(one_action)),
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
+    path("agents/<store:store>/<agent:agent>/ask/", asking.ask_agent, name="agent-ask"),
+    path("tools/", tools.tools, name="tools"),
+    path("tools/<tool:slug>/", tools.tool, name="tool"),
+    path("simulator/", tools.simulator, name="simulator"),
+    path("resolvers/", resolvers.resolvers, name="resolvers"),
+    path("resolvers/<resolver:name>/", resolvers.resolver, name="resolver"),
+    path("resolvers/<resolver:name>/dry-run/", resolvers.dry_run, name="resolver-dry-run"),
+    path("resolvers/new/<resolver:kind>/", resolvers.new, name="resolver-new"),
+    path("resolvers/new/<resolver:kind>/dry-run/", resolvers.new_dry_run, name="resolver-new-dry-run"),
+    path("resolvers/<resolver:name>/expressions/", resolvers.expressions, name="resolver-expressions"),
+    path("resolvers/new/<resolver:kind>/expressions/", resolvers.new_expressions, name="resolver-new-expressions"),
+    path("incidents/", incidents.incidents, name="incidents"),
+    path("incidents/banner/", incidents.banner, name="incidents-banner"),
+    path("incidents/<number:number>/", incidents.incident, name="incident"),
     path("history/", history.history, name="history"),
     path("history/<store:store>/<number:number>/", history.entry, name="entry"),
     path("stores/", store.stores, name="stores"),

@@ -91,6 +91,9 @@ ENTRY_KINDS: Mapping[str, str] = {
     "withdrawn": "withdrew",
     "refused": "was refused",
     "observed": "saw it end",
+    "gave_up": "gave up asking",
+    "incident": "found it after all",
+    "incident_closed": "closed the incident",
     "prepared": "prepared the store",
     "unreadable": "entry cannot be read",
 }

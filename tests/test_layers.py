@@ -47,6 +47,11 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
     """The table, first match wins. The ground floor is whatever lies in actions/ itself and is not a second-floor module."""
     above_ground = ("actions.store", "actions.resolvers", "actions.settle", "actions.queries")
     ground = tuple(name for name in modules if name.startswith("actions.") and not _within(name, above_ground))
+    words = (
+        "actions.resolvers.base",
+        "actions.resolvers.verdict",
+        "actions.resolvers.texts",
+    )  # what a form and a verdict consist of
     console_never = (*DRIVERS, *CONCRETE_STORES)
     return [
         Rule(says="actions/store/postgres: psycopg and the ground floor", of=POSTGRES,
@@ -78,10 +83,10 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
              of=("console.services", "console.tasks", "console.management"), house=("actions", "agents", "console"),
              never=(*console_never, "django.http.HttpRequest", "console.views", "console.forms", "console.htmx", "console.api",
                     "console.urls", "actions.store.open_store")),
-        Rule(says="console/views and api: the rest of console, actions.queries, the ground floor",
-             of=("console.views", "console.api"), house=(*ground, "actions.queries", "console"), never=console_never, exactly=("actions",)),
+        Rule(says="console/views and api: the rest of console, actions.queries, the words of resolvers, the ground floor",
+             of=("console.views", "console.api"), house=(*ground, "actions.queries", *words, "console"), never=console_never, exactly=("actions",)),
         Rule(says="the rest of console: no driver, and stores only through console/stores.py", of=("console",),
-             house=(*ground, "actions.queries", "agents", "console"), never=console_never, exactly=("actions",)),
+             house=(*ground, "actions.queries", *words, "agents", "console"), never=console_never, exactly=("actions",)),
         Rule(says="local/: servers of a laptop, below demo and bench", of=("local",), house=("actions", "agents", "console", "local")),
         Rule(says="demo/: anything below it", of=("demo",), house=("actions", "agents", "console", "local", "demo")),
         Rule(says="bench/: anything below it", of=("bench",), house=("actions", "agents", "console", "local", "demo", "bench")),

@@ -50,6 +50,27 @@ def claim_of(action: Action, whole_args: str, roles: Roles | None = None) -> Cla
     )
 
 
+def sources_of(whole_args: str, roles: Roles | None = None) -> dict[str, str]:
+    """Which argument each part of the claim was read from, by `recipient`, `amount`, `currency`, `reference`; empty where none was there.
+
+    Names are as the arguments spell them; a name that the policy gives is told as the policy gives it, where it leads to something.
+    """
+    roles = roles or Roles()
+    value = parse_arguments(whole_args).value
+    fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    plain, found = by_lower_name(fields), {}
+    wanted = {
+        "recipient": (roles.recipient, RECIPIENT_NAMES),
+        "amount": (roles.amount, AMOUNT_NAMES),
+        "currency": (roles.currency, ("currency",)),
+        "reference": (roles.reference, REFERENCE_NAMES),
+    }
+    for role, (given, usual) in wanted.items():
+        name, value = _argument(fields, plain, given, usual)
+        found[role] = "" if value in (None, "", [], {}) else given or next(as_is for as_is in fields if as_is.lower() == name)
+    return found
+
+
 def _argument(fields: Mapping[str, Any], plain: Mapping[str, Any], given: str, usual: tuple[str, ...]) -> tuple[str, Any]:
     if not given:
         return first_argument(plain, usual)

@@ -37,6 +37,7 @@ from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.changes import bump
 from console.services.decisions import current_decisions
 from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, lock, mark_written, turn_of
+from console.services.evidence import find_verdict
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -60,6 +61,7 @@ class DecisionRequest:
     result: str = ""
     error: str = ""  # defaults to the reason
     look_again_at: datetime | None = None  # only with later
+    evidence_id: str = ""  # the verdict that it rests on; left out where it is not about this action
 
 
 def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
@@ -267,6 +269,7 @@ def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User) 
                 actor=actor_of(by),
                 claim=item.claim,
                 content_digest=decision_digest(item.ref, end),
+                evidence_id=request.evidence_id if find_verdict(item.ref, request.evidence_id) is not None else "",
                 next_try_at=timezone.now(),
             )
             bump(item.store)

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from actions.resolvers import build_resolver, get_kind
-from actions.resolvers.base import FieldType, InvalidDefinition, Resolver
+from actions.resolvers import KINDS, build_resolver, get_kind
+from actions.resolvers.base import Allowed, FieldType, InvalidDefinition, Kind, Resolver
+from actions.resolvers.python import load_callables
 from console.access import Right, may
 from console.models import Definition, Inquiry, Secret
 from console.services.policies import ChangedMeanwhile
 from console.services.sealing import CannotUnseal, seal, unseal
 
+log = logging.getLogger(__name__)
+
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 MOST_PER_MINUTE, MOST_AT_ONCE = 6_000, 32
+
+
+def list_kinds() -> list[Kind]:
+    """Every kind of which a resolver can be made here."""
+    return [kind for name in KINDS if (kind := find_kind(name)) is not None]
+
+
+def find_kind(name: str) -> Kind | None:
+    """None where there is none of that name, or its protocol library is not installed."""
+    try:
+        return get_kind(name)
+    except (InvalidDefinition, ImportError):
+        return None
 
 
 def list_definitions() -> list[Definition]:
@@ -81,7 +99,7 @@ def save_definition(
     given = {field: text for field, text in secrets.items() if text}
     if unknown := sorted({*values, *given} - known):
         raise InvalidDefinition(unknown[0][:63], f"is no setting of {kind}")
-    build_resolver(kind, name, values, kept | given)
+    build_resolver(kind, name, values, kept | given, allowed=allowed())
     try:
         with transaction.atomic(durable=True):
             row = Definition.objects.create(
@@ -123,13 +141,26 @@ def build(definition: Definition) -> Resolver:
 @lru_cache(maxsize=256)
 def _build(pk: int) -> Resolver:
     definition = Definition.objects.get(pk=pk)
-    return build_resolver(definition.kind, definition.name, options_of(definition), _kept_secrets(definition.name))
+    return build_resolver(
+        definition.kind, definition.name, options_of(definition), _kept_secrets(definition.name), allowed=allowed()
+    )
 
 
 def build_draft(name: str, kind: str, values: Mapping[str, str], secrets: Mapping[str, str]) -> Resolver:
     """A resolver from a form that was not saved: empty secrets are the ones that are set. For a dry run. Raises InvalidDefinition."""
     kept = _reusable_secrets(find_definition(name), kind, values)
-    return build_resolver(kind, name, values, kept | {field: text for field, text in secrets.items() if text})
+    return build_resolver(kind, name, values, kept | {field: text for field, text in secrets.items() if text}, allowed=allowed())
+
+
+def allowed() -> Allowed:
+    """What this deployment's settings allow resolvers. A callable that cannot be imported is left out: whoever names it is told so."""
+    found: dict[str, Callable[..., Any]] = {}
+    for path in settings.RESOLVER_CALLABLES:
+        try:
+            found |= load_callables([path])
+        except InvalidDefinition as exc:
+            log.error("RESOLVER_CALLABLES: %s", exc.problem)
+    return Allowed(hosts=frozenset(host.lower() for host in settings.RESOLVER_ALLOWED_HOSTS), callables=found)
 
 
 def secret_fields(kind: str) -> tuple[str, ...]:

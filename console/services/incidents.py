@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.db import IntegrityError, transaction
 from django.http import Http404
 from django.utils import timezone
 
 from actions.errors import InvalidDecision, StoreError
-from actions.records import NewEntry
+from actions.records import ActionRef, NewEntry
 from actions.redaction import redact_text
 from actions.resolvers.verdict import Grade
 from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
-from console.access import Right, require
+from console.access import Right, require, visible, visible_stores
 from console.models import Incident, Inquiry, StoredVerdict
 from console.services.changes import bump
 from console.stores import UnknownStore, get_store
@@ -66,6 +66,34 @@ def open_incidents(stores: Sequence[str], *, limit: int = 50) -> list[Incident]:
     """Those nobody has closed yet in these stores, oldest first. The caller filters by tool what its user may see."""
     rows = Incident.objects.select_related("verdict").filter(closed_at=None, store__in=stores)
     return list(rows.order_by("opened_at", "pk")[:limit])
+
+
+def visible_open_incidents(user: User | AnonymousUser) -> list[Incident]:
+    """The open incidents of the actions that this person may see, oldest first, of the oldest 500 there are. One statement."""
+    may_see = visible(user)
+    stores = [store.name for store in visible_stores(user)]
+    return [one for one in open_incidents(stores, limit=500) if may_see(one.store, one.tool)]
+
+
+def closed_incidents(stores: Sequence[str], *, limit: int = 50) -> list[Incident]:
+    """Those that were closed in these stores, newest first. The caller filters by tool what its user may see."""
+    rows = Incident.objects.select_related("verdict").filter(closed_at__isnull=False, store__in=stores)
+    return list(rows.order_by("-closed_at", "-pk")[:limit])
+
+
+def incidents_of(ref: ActionRef) -> tuple[Incident, ...]:
+    """Every incident about one action, newest first, at most 20. The caller has checked that its user may see the action."""
+    rows = Incident.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq)
+    return tuple(rows.order_by("-pk")[:20])
+
+
+def find_incident(user: User | AnonymousUser, pk: int) -> Incident:
+    """Raises Http404 where there is none, or the person may not see its action: both look the same."""
+    incident = Incident.objects.select_related("verdict").filter(pk=pk).first()
+    if incident is None:
+        raise Http404("there is no such incident")
+    require(user, Right.READ, store=incident.store, tool=incident.tool, missing="there is no such incident")
+    return incident
 
 
 def close_incident(pk: int, note: str, *, by: User) -> Incident:

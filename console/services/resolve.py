@@ -367,11 +367,7 @@ def _decide(row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Polic
 
     On its way from here as every other: the attempt that follows writes it, or the sweep after a crash.
     """
-    action = item.action
-    may_settle = policy.mode == Mode.SETTLE and verdict.may_settle_alone
-    if not may_settle or action is None or action.action_class is not ActionClass.EXTERNAL:
-        return None
-    if item.state not in (ActionState.INTERRUPTED, ActionState.UNKNOWN):
+    if not settles_alone(verdict, item, policy):
         return None
     actor, decision_id = f"resolver {stored.resolver}", f"resolver-{uuid.uuid4().hex}"
     try:
@@ -402,6 +398,15 @@ def _decide(row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Polic
             )
     except IntegrityError:
         return None
+
+
+def settles_alone(verdict: Verdict, item: ActionItem, policy: Policy) -> bool:
+    """Whether this verdict about this action, as it is now, is written without a person."""
+    action = item.action
+    may_settle = policy.mode == Mode.SETTLE and verdict.may_settle_alone
+    if not may_settle or action is None or action.action_class is not ActionClass.EXTERNAL:
+        return False
+    return item.state in (ActionState.INTERRUPTED, ActionState.UNKNOWN)
 
 
 def _report_giving_up(row: Inquiry, stored: StoredVerdict) -> None:

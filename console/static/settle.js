@@ -212,6 +212,9 @@
   document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
     // The same news again is not said aloud again.
     const said = find("[data-blocks]", event.detail.target), news = find("[data-blocks]", event.detail.fragment);
+    // A part that says the same is left as it is: somebody may be reading it, with a detail opened.
+    const version = event.detail.target.dataset.version;
+    if (version && event.detail.fragment.firstElementChild && event.detail.fragment.firstElementChild.dataset.version === version) event.detail.shouldSwap = false;
     if (event.detail.target.id === "foot-news" && said && news && said.dataset.blocks === news.dataset.blocks) event.detail.shouldSwap = false;
   });
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from actions.records import Entry
 from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
+from console.durations import format_duration
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
@@ -61,6 +62,12 @@ def _piece(piece: Piece) -> str | SafeString:
 def action_url(store: str, agent: str, seq: int | None) -> str:
     """The address of an action's page; empty where no address can name it: show it without a link then."""
     return addresses.action_address(store, agent, seq)
+
+
+@register.simple_tag
+def tool_url(tool: str) -> str:
+    """The address of a tool's page; empty where it has no name."""
+    return addresses.tool_address(tool)
 
 
 @register.simple_tag
@@ -125,6 +132,18 @@ def age(seconds: int) -> str:
 def _two(seconds: int, big: int, big_name: str, small: int, small_name: str) -> str:
     whole, rest = divmod(seconds, big)
     return f"{whole} {big_name} {rest // small} {small_name}" if rest // small else f"{whole} {big_name}"
+
+
+@register.filter
+def duration(seconds: int) -> str:
+    """Exactly so many seconds, as forms take them: `1 h 30 min`."""
+    return format_duration(int(seconds))
+
+
+@register.filter
+def plain(text: object) -> str:
+    """For places that hold no elements, as an option: hidden characters named in brackets, cut short."""
+    return show(redact_any(str(text)), limit=80).plain
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -15,16 +16,21 @@ from actions.records import ActionClass, ActionRef
 from console.access import Right, item_or_404, may
 from console.addresses import action_address
 from console.checks import recent_check
+from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.services.decisions import current_decisions, latest_notes
+from console.services.resolve import verdicts_of
 from console.stores import get_store
 from console.untrusted import PREVIEW_CHARS, pretty
 from console.views.gate import signed_in
+from console.views.world import world_context
 from console.words import CLASSES, OUTCOMES, STATES, presets
 
 TURNS_SHOWN = 6
 ENTRIES_SHOWN = 50
+EVIDENCE_OFFERED = 3
+"""Newest verdicts that the form offers to fill itself in from."""
 MAX_SHOWN = 1_200_000
 """Characters of a value shown whole: a little more than Recall keeps, pretty-printed."""
 
@@ -80,6 +86,7 @@ def action_context(
     """Everything the article shows, for somebody who may read the action."""
     item = item_or_404(request.user, ref, Right.READ)
     tool = item.action.tool if item.action else ""
+    world = world_context(request, item)
     check = recent_check(get_store(ref.store))
     decision = current_decisions([ref]).get(ref)
     context: dict[str, Any] = {
@@ -95,17 +102,23 @@ def action_context(
         "check": check,
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         **_entries(request, ref, tool),
-        **decision_context(item, form),
+        **world,
+        **decision_context(item, form, verdicts=world["verdicts"]),
     }
     return context | (_agent(request, ref) if with_agent else {})
 
 
-def decision_context(item: ActionItem, form: DecisionForm | None = None) -> dict[str, Any]:
+def decision_context(
+    item: ActionItem, form: DecisionForm | None = None, *, verdicts: Sequence[VerdictView] | None = None
+) -> dict[str, Any]:
     """What the decision form needs, also where it is answered alone."""
     action = item.action
+    if verdicts is None:
+        verdicts = views_of(verdicts_of(item.ref, limit=EVIDENCE_OFFERED))
     return {
         "form": form or new_decision_form(item.digest, action),
         "outcomes": OUTCOMES,
+        "evidence": verdicts[:EVIDENCE_OFFERED],
         "presets": presets(item.facts.kind if item.facts else CallKind.OTHER),
         "is_pure": action is not None and action.action_class is ActionClass.PURE,
         "is_idempotent": action is not None and action.action_class is ActionClass.IDEMPOTENT,

@@ -43,6 +43,9 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "hidden_turns": len(found.turns) - len(turns),
         "older": _older(found.turns),
         "sees_all": sees_all,
+        "may_ask_all": any(
+            _is_open(i) and i.action and may(request.user, Right.SETTLE, store=store, tool=i.action.tool) for i in actions
+        ),
         "is_newest": "before" not in request.GET,
     }
     return render_part(request, "agents/agent.html", "agents/_agent.html", context)

@@ -19,11 +19,13 @@ from actions.turns import SettlementTurn
 from console import checks
 from console.access import Right, item_or_404, may, may_somewhere
 from console.addresses import action_address
+from console.evidence import reason_of, view_of
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import render_part, wants_partial
 from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
+from console.services.evidence import find_verdict
 from console.stores import UnknownStore
 from console.views import errors
 from console.views.action import action_context, decision_context
@@ -67,6 +69,9 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     if is_refused:
         form.add_error(None, "That reason is not offered for what you chose, so it was not put in.")
         return _form(request, item, form, status=422)
+    if "evidence" in request.POST:
+        form, status = _with_evidence(request, item)
+        return _form(request, item, form, status=status)
     if "preset" in request.POST:
         return _form(request, item, form, status=200)
     if "review" in request.POST:
@@ -139,7 +144,7 @@ def _turn_unknown(request: HttpRequest, ref: ActionRef, form: DecisionForm, prob
 def _without_store(request: HttpRequest, ref: ActionRef, form: DecisionForm, problem: StoreError) -> HttpResponse:
     """What is known of a decision whose store cannot be asked, in its own panel with what was typed."""
     was_sent = form.is_valid() and Decision.objects.filter(decision_id=form.cleaned_data["decision_id"]).exists()
-    if was_sent and "review" not in request.POST and "preset" not in request.POST:
+    if was_sent and not {"review", "preset", "evidence"} & set(request.POST):
         answer = decide(ref, form.to_request(), by=_user(request))
     else:
         # It never came so far; the turn is compared with the one that was shown when it is sent again.
@@ -265,6 +270,24 @@ def _with_preset(request: HttpRequest, item: ActionItem) -> tuple[DecisionForm, 
     if preset in offered:
         data["reason"] = f"{data.get('reason', '').rstrip()} {preset}".strip()
     return DecisionForm(data), bool(preset) and preset not in offered
+
+
+def _with_evidence(request: HttpRequest, item: ActionItem) -> tuple[DecisionForm, int]:
+    """The form filled in from a verdict: what it says happened and how that is known, for the person to look at. Nothing is written."""
+    data = request.POST.copy()
+    verdict = find_verdict(item.ref, request.POST.get("evidence", ""))
+    if verdict is None:
+        form = DecisionForm(data)
+        form.add_error(None, "There is no such verdict about this action.")
+        return form, 422
+    reason = reason_of(verdict)
+    data["outcome"] = view_of(verdict).decides
+    if reason not in data.get("reason", ""):
+        data["reason"] = f"{data.get('reason', '').rstrip()} {reason}".strip()
+    data["evidence_id"] = verdict.evidence_id
+    if data["outcome"] == LATER and verdict.check_again_at is not None and not data.get("look_again_at"):
+        data["look_again_at"] = f"{verdict.check_again_at:%Y-%m-%dT%H:%M}"
+    return DecisionForm(data), 200
 
 
 def _user(request: HttpRequest) -> User:

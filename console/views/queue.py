@@ -18,10 +18,12 @@ from actions.records import ActionRef
 from console.access import Right, may_somewhere, visible, visible_stores
 from console.addresses import action_address, parse_ref
 from console.checks import recent_check
+from console.evidence import in_few_words
 from console.forms import QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Decision, Note
 from console.services.decisions import current_decisions, latest_notes
+from console.services.evidence import Standing, standings_of
 from console.untrusted import show
 from console.views.action import action_context
 from console.views.gate import signed_in
@@ -39,6 +41,7 @@ class Row:
     decision: Decision | None
     note: Note | None
     is_open_beside: bool
+    standing: Standing | None = None  # what the world has said so far
 
     @property
     def href(self) -> str:
@@ -56,7 +59,14 @@ class Row:
     def version(self) -> str:
         """Moves when something about the strip that a person would want to see has changed."""
         decision = f"{self.decision.pk}:{self.decision.state}" if self.decision else ""
-        return sha256_text(f"{self.item.digest}/{self.item.state}/{decision}/{self.note.pk if self.note else ''}")[:16]
+        return sha256_text(
+            f"{self.item.digest}/{self.item.state}/{decision}/{self.note.pk if self.note else ''}/{self.evidence}"
+        )[:16]
+
+    @property
+    def evidence(self) -> tuple[str, str]:
+        """The newest verdict in a few words, and the state whose shape stands beside it."""
+        return in_few_words(self.standing) if self.standing else ("", "")
 
     @property
     def weighs(self) -> bool:
@@ -119,7 +129,7 @@ def _read(request: HttpRequest, wanted: ActionFilter) -> ActionPage:
 
 def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row]:
     refs = [item.ref for item in items]
-    decisions, notes = current_decisions(refs), latest_notes(refs)
+    decisions, notes, standings = current_decisions(refs), latest_notes(refs), standings_of(refs)
     group = ""
     for item in items:
         heading = GROUPS[item.facts.risk] if item.facts else UNREADABLE_GROUP
@@ -130,6 +140,7 @@ def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row
             decision=decision if decision and decision.is_pending else None,
             note=notes.get(item.ref),
             is_open_beside=item.ref == opened,
+            standing=standings.get(item.ref),
         )
         group = heading
 

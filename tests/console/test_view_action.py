@@ -37,7 +37,7 @@ def test_it_shows_claim_record_agent_and_form(records: RecordWriter, ana: User) 
     for words in (
         "Email to anna@example.com, 'Refund'",
         "Dear Anna",
-        "No resolver is configured for this tool",
+        "no resolver is configured for send_email",
         "pod-b:7:cafe",
         "Tell Anna",
         "I will write to Anna now",
@@ -266,7 +266,7 @@ def test_it_costs_the_same_however_long_the_story(
     client = browser(ana)
     client.get(path_of(ref))
 
-    with django_assert_num_queries(5):  # session, user, roles, decision, note
+    with django_assert_num_queries(9):  # session, user, roles, decision, note; inquiry, policy, incidents of it, open incidents
         client.get(path_of(ref))
 
 

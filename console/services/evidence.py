@@ -1,0 +1,102 @@
+"""What the world has said about actions so far, as screens show it: bounded reads, one statement each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import JSONObject
+from django.utils import timezone
+
+from actions.records import ActionRef
+from actions.resolvers.verdict import Grade, Outcome
+from console.access import is_possible
+from console.models import Inquiry, StoredVerdict
+from console.services.decisions import of_actions
+
+MAX_REFS = 20_000
+NOBODY_ASKED = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the asking about one action stands, with its newest verdict. Everything here was redacted when it was stored."""
+
+    resolver: str
+    is_asking: bool  # somebody is at it now
+    is_due: bool  # it waits for a worker
+    problem: str  # why nobody could be asked
+    outcome: str = ""  # of the newest verdict; empty: there is none
+    grade: str = ""
+    is_answered: bool = True
+    check_again_at: datetime | None = None
+    has_given_up: bool = False
+
+
+def standings_of(refs: Collection[ActionRef]) -> dict[ActionRef, Standing]:
+    """The standing of each of these actions that was ever asked about. One statement, whatever the number."""
+    wanted = {ref for ref in refs if is_possible(ref)}
+    if not wanted:
+        return {}
+    newest = StoredVerdict.objects.filter(inquiry=OuterRef("pk")).order_by("-pk")
+    said = JSONObject(
+        resolver="resolver",
+        outcome="outcome",
+        grade="grade",
+        evidence="evidence",
+        check_again_at="check_again_at",
+        has_given_up="has_given_up",
+    )
+    rows = of_actions(Inquiry.objects.all(), wanted).annotate(newest=Subquery(newest.values(said=said)[:1]))
+    return {row.ref: _standing(row) for row in rows if row.ref in wanted}
+
+
+def refs_with_verdict(said: str) -> frozenset[ActionRef]:
+    """Actions whose newest verdict is of this sort (`done`, `failed`, `conflict`, `unknown`); for NOBODY_ASKED those that have any.
+
+    At most MAX_REFS, the newest.
+    """
+    rows = _newest_verdicts()
+    conflict = Q(grade=Grade.CONFLICT)
+    if said == Grade.CONFLICT:
+        rows = rows.filter(conflict)
+    elif said in (Outcome.DONE, Outcome.FAILED):
+        rows = rows.filter(outcome=said)
+    elif said == Outcome.UNKNOWN:
+        rows = rows.filter(~conflict, outcome=said)
+    found = rows.order_by("-pk").values_list("inquiry__store", "inquiry__agent", "inquiry__seq")[:MAX_REFS]
+    return frozenset(ActionRef(*ref) for ref in found)
+
+
+def find_verdict(ref: ActionRef, evidence_id: str) -> StoredVerdict | None:
+    """The verdict of that id, if it is about this action."""
+    number = evidence_id.removeprefix("verdict-")
+    if not (evidence_id.startswith("verdict-") and number.isascii() and number.isdigit() and len(number) < 19):
+        return None
+    about = {"inquiry__store": ref.store, "inquiry__agent": ref.agent, "inquiry__seq": ref.seq}
+    return StoredVerdict.objects.filter(pk=int(number), **about).first()
+
+
+def _newest_verdicts() -> QuerySet[StoredVerdict]:
+    newer = StoredVerdict.objects.filter(inquiry=OuterRef("inquiry"), pk__gt=OuterRef("pk"))
+    return StoredVerdict.objects.filter(~Exists(newer))
+
+
+def _standing(row: Any) -> Standing:
+    now, said = timezone.now(), row.newest or {}
+    evidence: Mapping[str, Any] = json.loads(said["evidence"]) if said else {}
+    return Standing(
+        resolver=said.get("resolver") or row.resolver,
+        is_asking=row.asking_until is not None and row.asking_until > now,
+        is_due=row.due_at is not None and row.due_at <= now,
+        problem=row.problem,
+        outcome=said.get("outcome", ""),
+        grade=said.get("grade", ""),
+        is_answered=bool(evidence.get("is_answered", True)),
+        check_again_at=datetime.fromisoformat(said["check_again_at"]) if said.get("check_again_at") else None,
+        has_given_up=bool(said.get("has_given_up")),
+    )

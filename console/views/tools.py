@@ -1,0 +1,183 @@
+"""The registry of tools, one tool's policy with its versions, and the simulator: which policy would an action meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from actions.errors import InvalidQuery
+from actions.queries import read_whole_args
+from actions.records import ActionClass
+from console.access import Right, item_or_404, may, may_see_tool
+from console.addresses import parse_ref, parse_tool, tool_address
+from console.htmx import render_part
+from console.models import Policy
+from console.policy_form import Change, policy_changes, policy_groups, policy_values, read_policy
+from console.services.definitions import list_definitions
+from console.services.policies import ChangedMeanwhile, InvalidPolicy, list_versions, policy_of, save_policy, windows_of
+from console.services.registry import ToolLine, empty_line, find_line, read_registry
+from console.services.simulation import MAX_ARGS_CHARS, Simulation, simulate
+from console.stores import get_store
+from console.untrusted import redact_any, show
+from console.views.gate import signed_in
+
+VERSIONS_SHOWN = 50
+
+
+@signed_in
+@require_safe
+def tools(request: HttpRequest) -> HttpResponse:
+    """Every tool that this person may see, by name; those without a way to find out are flagged."""
+    registry = read_registry(_user(request))
+    text = request.GET.get("text", "").strip()[:200]
+    only_gaps = request.GET.get("gaps") == "1"
+    lines = [line for line in registry.lines if _mentions(line, text) and (not only_gaps or line.gaps)]
+    context = {
+        "registry": registry,
+        "lines": lines,
+        "text": text,
+        "only_gaps": only_gaps,
+        "gap_count": sum(1 for line in registry.lines if line.gaps),
+        "reads_resolvers": may(request.user, Right.READ),
+    }
+    return render_part(request, "tools/tools.html", "tools/_list.html", context)
+
+
+@signed_in
+@require_http_methods(["GET", "HEAD", "POST"])
+def tool(request: HttpRequest, slug: str) -> HttpResponse:
+    """One tool: its policy, who changed what, what is missing. A POST saves a new version, bound to the version that was shown."""
+    name = _tool_or_404(request, slug)
+    if request.method == "POST":
+        return _save(request, name)
+    policy = policy_of(name)
+    context = _page(request, name, policy, policy_values(policy), {})
+    saved = request.GET.get("saved", "")
+    context["saved"] = saved if saved == str(policy.version) and policy.version else ""
+    return render_part(request, "tools/tool.html", "tools/_tool.html", context)
+
+
+@signed_in
+@require_http_methods(["GET", "HEAD", "POST"])
+def simulator(request: HttpRequest) -> HttpResponse:
+    """Which policy would this action meet? Arguments come by POST, because they do not belong into addresses; nothing is stored."""
+    data = request.POST if request.method == "POST" else request.GET
+    said = {
+        name: data.get(name, "")[:limit]
+        for name, limit in (("tool", 500), ("args", MAX_ARGS_CHARS), ("action", 300), ("class", 20))
+    }
+    context: dict[str, Any] = {"said": said, "classes": [cls.value for cls in ActionClass]}
+    if said["action"].strip():
+        context |= _simulate_action(request, said["action"].strip())
+    elif said["tool"]:
+        context |= _simulate_typed(request, said)
+    elif request.method == "POST":
+        context["problem"] = "Name a tool, or an action as store/agent/number."
+    status = 422 if context.get("problem") else 200
+    return render_part(request, "tools/simulator.html", "tools/_simulation.html", context, status=status)
+
+
+def _simulate_action(request: HttpRequest, said: str) -> dict[str, Any]:
+    ref = parse_ref(said)
+    if ref is None:
+        return {"problem": f"{said[:80]!r} names no action; write store/agent/number, as in its page's address."}
+    item = item_or_404(request.user, ref, Right.READ)
+    if item.action is None:
+        return {"problem": "That record is unreadable, so no policy can be found for it."}
+    args = read_whole_args(get_store(ref.store), item.action)
+    found = simulate(item.action.tool, args, item.action.action_class)
+    return {"simulation": found, "ref": ref, **_policy_words(found)}
+
+
+def _simulate_typed(request: HttpRequest, said: dict[str, str]) -> dict[str, Any]:
+    if not may_see_tool(request.user, said["tool"]):
+        return {"problem": "That tool is not yours to see."}
+    try:
+        action_class = ActionClass(said["class"] or ActionClass.EXTERNAL)
+    except ValueError:
+        raise InvalidQuery(f"no class is called {said['class']!r}; there are {', '.join(ActionClass)}") from None
+    found = simulate(said["tool"], said["args"], action_class)
+    return {"simulation": found, **_policy_words(found)}
+
+
+def _policy_words(found: Simulation) -> dict[str, Any]:
+    return {"windows": windows_of(found.policy), "tool_url": tool_address(found.tool)}
+
+
+def _tool_or_404(request: HttpRequest, slug: str) -> str:
+    name = parse_tool(slug)
+    if not name or not may_see_tool(request.user, name):
+        raise Http404("there is no such tool, or it is not yours to see")
+    return name
+
+
+def _save(request: HttpRequest, name: str) -> HttpResponse:
+    said, values, problems = read_policy(request.POST)
+    seen = request.POST.get("seen_version", "")
+    seen_version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 9 else -1
+    changed: ChangedMeanwhile | None = None
+    if not may(request.user, Right.ADMIN, tool=name) or not problems:
+        # Who may not is refused before anything of the form is said.
+        try:
+            policy = save_policy(name, values, seen_version=seen_version, by=_user(request))
+            return redirect(f"{tool_address(name)}?saved={policy.version}")
+        except InvalidPolicy as exc:
+            problems = {exc.field: exc.problem}
+        except ChangedMeanwhile as exc:
+            changed = exc
+    policy = policy_of(name)
+    context = _page(request, name, policy, said, problems)
+    if changed is not None:
+        context |= {"changed": changed, "changed_fields": _since(name, seen_version, policy)}
+    elif seen_version >= 0:
+        # Still bound to what was shown: a newer version is told at the next try, not passed over.
+        context["seen_version"] = seen_version
+    return render_part(request, "tools/tool.html", "tools/_tool.html", context, status=409 if changed else 422)
+
+
+def _since(name: str, seen_version: int, policy: Policy) -> tuple[Change, ...]:
+    """What others changed since the version that stood in the form."""
+    before = next(
+        (one for one in list_versions(name, limit=VERSIONS_SHOWN) if one.version == seen_version), Policy(tool=name, version=0)
+    )
+    return policy_changes(before, policy)
+
+
+def _page(request: HttpRequest, name: str, policy: Policy, said: dict[str, str], problems: dict[str, str]) -> dict[str, Any]:
+    registry = read_registry(_user(request))
+    definitions = list_definitions()
+    by_name = {definition.name: definition for definition in definitions}
+    line = find_line(registry, name)
+    versions = list_versions(name, limit=VERSIONS_SHOWN)
+    olds = [*versions[1:], Policy(tool=name, version=0)]
+    return {
+        "tool": name,
+        "line": line or empty_line(name, policy, by_name.get(policy.resolver)),
+        "is_seen": line is not None and bool(line.stores),
+        "registry": registry,
+        "policy": policy,
+        "groups": policy_groups(said, definitions, problems),
+        "problems": problems,
+        "seen_version": policy.version,
+        "may_admin": may(request.user, Right.ADMIN, tool=name),
+        "reads_resolvers": may(request.user, Right.READ),
+        "is_plain": "," not in name and show(name).plain == name,
+        "history": [(version, policy_changes(old, version)) for version, old in zip(versions, olds, strict=True)],
+        "form_url": tool_address(name),
+        "simulator_url": reverse("simulator"),
+    }
+
+
+def _mentions(line: ToolLine, text: str) -> bool:
+    """Search what a person may see: a secret in a name must not be found by guessing at it."""
+    return text.casefold() in redact_any(line.tool).casefold()
+
+
+def _user(request: HttpRequest) -> User:
+    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
+    return request.user
