@@ -21,6 +21,7 @@ from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
 from console.services.tokens import create_user_token
+from tests.console.workers import worker as worker
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.memory_writer import MemoryWriter
 
