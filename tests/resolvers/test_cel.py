@@ -188,6 +188,7 @@ def _deep() -> Any:
         ("[" + ",".join(["1"] * 900) + "].all(x, a.size() > x)", list(range(5_000)), "too much to look at"),
         ("a.all(x, x in [" + ",".join(["1"] * 900) + "])", list(range(10_000)), "too much to look at"),
         (" && ".join(["a == a"] * 100), [0] * 50_000, "too much to look at"),
+        ("a.all(x, x.b.all(y, x.c.size() > y))", [{"b": [0] * 100, "c": [[0] * 100] * 4}] * 100, "too much to look at"),
         ("a", [0] * 200_001, "more than 200,000 values"),
         ("a", ["x" * 300_000] * 200, "more than 200,000 values"),
         ("a", _deep(), "nested more than 64 deep"),

@@ -34,7 +34,7 @@ def ask(server: WebServer, body: object = None, claim: Claim | None = None, *, s
     if body is not None:
         raw = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else json.dumps(body).encode()
         server.answer = lambda asked, talk: talk.answer(status, raw)
-    settings = {"url": f"http://{server.host}/v1/payments", "timeout_s": "2", **SAYS, **form}
+    settings = {"url": f"http://{server.host}/v1/payments", "timeout_s": "10", **SAYS, **form}
     secrets = {"secret": SECRET} if form.get("auth", "none") != "none" else {}
     resolver = build_resolver("http", "payments", settings, secrets, allowed=Allowed(hosts=frozenset({server.host})))
     return resolver.ask(claim or make_claim(), now=LONG_AFTER)

@@ -27,7 +27,7 @@ Callee = Callable[..., Any]
 
 def ask(call: Callee, path: str = "billing.resolver", **form: str) -> Finding:
     allowed = Allowed(callables={path: call})
-    settings = {"callable": path, "timeout_s": "2", **form}
+    settings = {"callable": path, "timeout_s": "10", **form}
     return build_resolver("python", "own", settings, allowed=allowed).ask(make_claim(), now=LONG_AFTER)
 
 
