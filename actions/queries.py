@@ -176,6 +176,17 @@ def get_action(store: ActionStore, ref: ActionRef) -> ActionItem:
     return make_item(store, reading, _outputs_of(store, [reading]))
 
 
+def read_whole_args(store: ActionStore, action: Action) -> str:
+    """The whole arguments, unredacted: never for a screen. The shortened text where their output is missing or unreadable.
+
+    Raises StoreError as `ActionStore.read_outputs` does.
+    """
+    if not action.args_ref:
+        return action.args
+    output = store.read_outputs([(action.agent, action.args_ref)]).get((action.agent, action.args_ref))
+    return output.content if isinstance(output, Output) else action.args
+
+
 def read_result(store: ActionStore, action: Action) -> str:
     """The whole result, redacted; the shortened text where its output is missing or unreadable."""
     whole = action.result

@@ -29,8 +29,10 @@ from console.history import HistoryFilter, list_history
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
+from console.services.resolve import NobodyToAsk, request_asking, verdicts_of
 from console.services.tokens import Caller, find_caller
 from console.stores import get_store
+from console.tasks import send_asking
 from console.trouble import log_unexpected
 
 log = logging.getLogger(__name__)
@@ -89,6 +91,12 @@ class WholeItemOut(ItemOut):
     verdicts: list[dict[str, Any]]
     decision: DecisionOut | None
     note: dict[str, Any] | None
+
+
+class AskingOut(Schema):
+    state: str
+    resolver: str
+    asked: int
 
 
 class ItemsOut(Schema):
@@ -220,6 +228,7 @@ Agent = Annotated[str, Path()]
 Seq = Annotated[int, Path()]
 _ACTION = "/actions/{store}/{agent}/{int:seq}"
 _DECISION = f"{_ACTION}/decision"
+_RESOLVE = f"{_ACTION}/resolve"
 
 
 # --- what may be asked -----------------------------------------------------------------------------------------------
@@ -264,7 +273,17 @@ def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> Http
     item = item_or_404(_user(request), ref)
     result = read_result(get_store(store), item.action) if item.action else ""
     decision, note = current_decisions([ref]).get(ref), latest_notes([ref]).get(ref)
-    return _json(shapes.whole_item_json(item, result=result, decision=decision, note=note))
+    return _json(shapes.whole_item_json(item, result=result, decision=decision, note=note, verdicts=verdicts_of(ref)))
+
+
+@api.post(_RESOLVE, response={202: AskingOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS}, summary="Ask the tool's resolver now")
+def post_resolve(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+    """202: it is asked at once, by a worker; what it found stands in the action's `verdicts`. 409: nobody can be asked about it."""
+    ref = ActionRef(store, agent, seq)
+    _know_query(request)
+    inquiry = request_asking(ref, by=_user(request))
+    send_asking([inquiry.pk])
+    return _json({"state": "asking", "resolver": inquiry.resolver, "asked": inquiry.asked}, status=202)
 
 
 @api.post(
@@ -343,7 +362,7 @@ def list_entries(
     )
 
 
-_METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "DELETE"], "/audit": ["GET"]}
+_METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "DELETE"], _RESOLVE: ["POST"], "/audit": ["GET"]}
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -520,6 +539,11 @@ def _bad_query(request: HttpRequest, exc: InvalidQuery) -> HttpResponse:
 @_on(InvalidDecision)
 def _bad_decision(request: HttpRequest, exc: InvalidDecision) -> HttpResponse:
     return _error(422, "invalid", str(exc))
+
+
+@_on(NobodyToAsk)
+def _nobody_to_ask(request: HttpRequest, exc: NobodyToAsk) -> HttpResponse:
+    return _error(409, "nobody_to_ask", str(exc))
 
 
 @_on(ValidationError)

@@ -211,6 +211,14 @@ if CELERY_BROKER_URL.startswith(("redis", "sentinel")):
 elif CELERY_BROKER_URL.startswith("amqp"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
 
+# --- Resolvers --------------------------------------------------------------------------------------------------------
+
+RESOLVER_SWEEP_S = 2.0  # as celery.py schedules it
+RESOLVER_CLAIM_S = 45  # whoever asks longer has died; a resolver's own limit is 10 s
+# Dotted paths that a `python` resolver may name, and host or host:port that may be asked over http or in a private network.
+RESOLVER_CALLABLES = tuple(env.words("RESOLVER_CALLABLES"))
+RESOLVER_ALLOWED_HOSTS = tuple(env.words("RESOLVER_ALLOWED_HOSTS"))
+
 # --- Logging: one line each, never the arguments of an action ---------------------------------------------------------
 
 _SHARED_PROCESSORS: list[Any] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +11,7 @@ from actions.queries import ActionItem
 from actions.records import Entry, Lease
 from actions.redaction import redact_text
 from actions.times import format_rfc3339, from_datetime
-from console.models import Decision, DecisionState, Note
+from console.models import Decision, DecisionState, Note, StoredVerdict
 
 Json = dict[str, Any]
 
@@ -43,8 +45,10 @@ def item_json(item: ActionItem) -> Json:
     }
 
 
-def whole_item_json(item: ActionItem, *, result: str, decision: Decision | None, note: Note | None) -> Json:
-    """One action on its own: whole arguments, whole result, what was decided. `result` must be redacted already."""
+def whole_item_json(
+    item: ActionItem, *, result: str, decision: Decision | None, note: Note | None, verdicts: Sequence[StoredVerdict] = ()
+) -> Json:
+    """One action on its own: whole arguments, whole result, what was found and decided. `result` must be redacted already."""
     action = item.action
     return {
         **item_json(item),
@@ -54,7 +58,7 @@ def whole_item_json(item: ActionItem, *, result: str, decision: Decision | None,
         "result": result,
         "error": redact_text(action.error) if action else "",
         "resolution": redact_text(action.resolution) if action else "",
-        "verdicts": [],
+        "verdicts": [verdict_json(verdict) for verdict in verdicts],
         "decision": decision_json(decision) if decision else None,
         "note": note_json(note) if note else None,
     }
@@ -102,6 +106,22 @@ def agent_decision_json(decision: Decision) -> Json:
         "resolution": f"{decision.actor}: {' '.join(decision.reason.split())}" if told else None,
         "by": decision.username if told else None,
         "at": time_json(decision.created_at),
+    }
+
+
+def verdict_json(verdict: StoredVerdict) -> Json:
+    """What one question came to; redacted when it was stored."""
+    return {
+        "id": verdict.evidence_id,
+        "resolver": verdict.resolver,
+        "outcome": verdict.outcome,
+        "grade": verdict.grade or None,
+        "resolution": verdict.resolution,
+        "evidence": json.loads(verdict.evidence),
+        "asked_at": time_json(verdict.asked_at),
+        "check_again_at": time_json(verdict.check_again_at) if verdict.check_again_at else None,
+        "has_given_up": verdict.has_given_up,
+        "asked_for": verdict.asked_for or None,
     }
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+
 from celery import shared_task
+from kombu.exceptions import OperationalError
 
 from console.services import deliver as deliveries
+from console.services import inquiries, resolve
+
+log = logging.getLogger(__name__)
 
 BATCH = 100
 
@@ -20,3 +27,33 @@ def sweep() -> None:
     """Send a task for each decision whose time has come: lease perhaps free, store perhaps back, or left over by a crash."""
     for pk in deliveries.claim_due(BATCH):
         deliver.delay(pk)
+
+
+@shared_task(name="console.tasks.ask")
+def ask(inquiry_pk: int) -> None:
+    """Ask one due question; whoever else is at it goes on alone."""
+    resolve.ask(inquiry_pk)
+
+
+def send_asking(inquiry_pks: Iterable[int]) -> None:
+    """Ask now, by a worker. Where no broker takes it, the sweep finds the question half a minute later."""
+    for pk in inquiry_pks:
+        try:
+            ask.delay(pk)
+        except OperationalError as exc:
+            log.warning("question %s is left to the sweep: the broker does not answer (%s)", pk, type(exc).__name__)
+            return
+
+
+@shared_task(name="console.tasks.sweep_inquiries")
+def sweep_inquiries() -> None:
+    """Find what should be asked about, and send a task for each question that is due."""
+    inquiries.discover()
+    for pk in resolve.claim_due(BATCH):
+        ask.delay(pk)
+
+
+@shared_task(name="console.tasks.recheck_failed")
+def recheck_failed() -> None:
+    """Look again at what was written as failed a day ago."""
+    inquiries.recheck_failed()

@@ -158,6 +158,7 @@ class Field:
     is_required: bool = False
     default: str = ""
     choices: tuple[str, ...] = ()
+    is_address: bool = False  # says where a secret is sent: who changes it has to type the secrets again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

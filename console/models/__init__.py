@@ -1,12 +1,15 @@
-"""What the console keeps for itself: roles, decisions on their way, notes, tokens. Never an action, a turn or an entry."""
+"""What the console keeps for itself: roles, decisions, notes, tokens, policies, resolvers, verdicts. Never an action, a turn or an entry."""
 
 from __future__ import annotations
 
 from console.models.change import Change
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
 from console.models.decision_id import DecisionId
+from console.models.definition import Definition, Pace, Secret
 from console.models.grant import Grant, Role
+from console.models.inquiry import Incident, Inquiry, StoredVerdict
 from console.models.note import Note
+from console.models.policy import Mode, Policy, Weight
 from console.models.token import Token
 
 __all__ = [
@@ -16,9 +19,18 @@ __all__ = [
     "DecisionId",
     "DecisionOutcome",
     "DecisionState",
+    "Definition",
     "Grant",
+    "Incident",
+    "Inquiry",
+    "Mode",
     "Note",
+    "Pace",
+    "Policy",
     "Role",
+    "Secret",
+    "StoredVerdict",
     "Token",
+    "Weight",
     "WrittenBy",
 ]

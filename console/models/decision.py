@@ -1,4 +1,4 @@
-"""A person's decision about one open action, from the moment it is sent until it is written, withdrawn or refused."""
+"""A person's or a resolver's decision about one open action, from the moment it is sent until it is written, withdrawn or refused."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Decision(models.Model):
     error = models.TextField(blank=True)
     state = models.CharField(max_length=16, choices=DecisionState)
     why = models.TextField(blank=True)  # why it waits or was refused, in one sentence for a person
-    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    username = models.CharField(max_length=150)  # as it stands in the agent's records
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)  # None: a resolver
+    username = models.CharField(max_length=150)  # as it stands in the agent's records; `resolver:<name>` where a resolver decided
     actor = models.CharField(max_length=200)
     claim = models.CharField(max_length=64)  # digest without the status: it is delivered as long as this is the same
     content_digest = models.CharField(max_length=64)  # what the id stands for
@@ -72,6 +72,7 @@ class Decision(models.Model):
     written_by = models.CharField(max_length=8, choices=WrittenBy, blank=True)
     # False only while its store has surely never been asked to write it, or answered that it did not: then it can be withdrawn unseen.
     may_be_written = models.BooleanField(default=True, db_default=True)
+    evidence_id = models.CharField(max_length=40, blank=True, db_default="", default="")  # the verdict that it rests on
     is_announced = models.BooleanField(default=False)  # the entry `waiting` stands in the store's chain
 
     class Meta:

@@ -9,10 +9,10 @@ from django.db.models import Case, IntegerField, QuerySet, Value, When
 
 from actions.records import ActionRef
 from console.access import Person, is_possible, visible
-from console.models import PENDING_STATES, Decision, DecisionState, Note
+from console.models import PENDING_STATES, Decision, DecisionState, Inquiry, Note
 
 MAX_PENDING = 200
-_Row = TypeVar("_Row", Decision, Note)
+_Row = TypeVar("_Row", Decision, Note, Inquiry)
 
 _WEIGHT = Case(
     When(state__in=PENDING_STATES, then=Value(0)),
@@ -27,7 +27,11 @@ def current_decisions(refs: Collection[ActionRef]) -> dict[ActionRef, Decision]:
     wanted = {ref for ref in refs if is_possible(ref)}
     if not wanted:
         return {}
-    rows = _of(Decision.objects.all(), wanted).order_by("store", "agent", "seq", _WEIGHT, "-id").distinct("store", "agent", "seq")
+    rows = (
+        of_actions(Decision.objects.all(), wanted)
+        .order_by("store", "agent", "seq", _WEIGHT, "-id")
+        .distinct("store", "agent", "seq")
+    )
     return {row.ref: row for row in rows if row.ref in wanted}
 
 
@@ -36,7 +40,7 @@ def latest_notes(refs: Collection[ActionRef]) -> dict[ActionRef, Note]:
     wanted = {ref for ref in refs if is_possible(ref)}
     if not wanted:
         return {}
-    rows = _of(Note.objects.all(), wanted).order_by("store", "agent", "seq", "-id").distinct("store", "agent", "seq")
+    rows = of_actions(Note.objects.all(), wanted).order_by("store", "agent", "seq", "-id").distinct("store", "agent", "seq")
     return {row.ref: row for row in rows if row.ref in wanted}
 
 
@@ -59,7 +63,7 @@ def list_pending(user: Person) -> tuple[Decision, ...]:
     return tuple(shown)
 
 
-def _of(rows: QuerySet[_Row], wanted: set[ActionRef]) -> QuerySet[_Row]:
+def of_actions(rows: QuerySet[_Row], wanted: set[ActionRef]) -> QuerySet[_Row]:
     """Rows of these actions and perhaps of a few others: every combination of what they are made of; the caller picks."""
     return rows.filter(
         store__in={ref.store for ref in wanted}, agent__in={ref.agent for ref in wanted}, seq__in={ref.seq for ref in wanted}

@@ -158,6 +158,7 @@ def announce(row: Decision, kind: str, *, actor: str = "", why: str = "") -> boo
         outcome=row.outcome,
         reason=redact_text(row.reason),
         content_digest=row.content_digest,
+        evidence_id=row.evidence_id,
         detail={"why": redact_text(why)} if why else {},
     )
     try:
@@ -226,7 +227,14 @@ def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> A
 
 def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
     written: Settled = settle(
-        store, row.ref, end_of(row), actor=row.actor, decision_id=row.decision_id, seen=seen or None, claim=row.claim
+        store,
+        row.ref,
+        end_of(row),
+        actor=row.actor,
+        decision_id=row.decision_id,
+        seen=seen or None,
+        claim=row.claim,
+        evidence_id=row.evidence_id,
     )
     return written.entry, written.turn_seq
 

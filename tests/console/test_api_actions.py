@@ -413,6 +413,7 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
     assert set(body["paths"]) == {
         "/api/v1/actions",
         "/api/v1/actions/{store}/{agent}/{seq}",
+        "/api/v1/actions/{store}/{agent}/{seq}/resolve",
         "/api/v1/actions/{store}/{agent}/{seq}/decision",
         "/api/v1/audit",
     }

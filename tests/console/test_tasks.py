@@ -103,11 +103,11 @@ def test_a_task_that_is_lost_is_sent_again(
     assert decision.state == "written"
 
 
-def test_beat_knows_the_sweep() -> None:
-    (entry,) = current_app.conf.beat_schedule.values()
-    assert entry["task"] == "console.tasks.sweep"
+def test_beat_knows_every_sweep() -> None:
     app.loader.import_default_modules()
-    assert entry["task"] in app.tasks
+    scheduled = {entry["task"] for entry in current_app.conf.beat_schedule.values()}
+    assert scheduled == {"console.tasks.sweep", "console.tasks.sweep_inquiries", "console.tasks.recheck_failed"}
+    assert scheduled <= set(app.tasks)
 
 
 # --- a real worker ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,472 @@
+"""Asking the world about open actions: who asks when, what is kept of it, and what an exact answer may write.
+
+What is due stands in the database alone. A task may come twice or never, a worker may die at any point: whoever asks holds a claim that runs
+out, and only the holder's answer is kept. What an exact answer settles is a decision like a person's, committed with its verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import uuid
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from actions.digests import decision_digest
+from actions.errors import ActionNotFound, ActionsError, InvalidDecision, StoreError
+from actions.queries import ActionItem, get_action, read_whole_args
+from actions.records import Action, ActionClass, ActionRef, ActionState, ActionStatus, Lease, NewEntry
+from actions.redaction import redact_text
+from actions.resolvers.base import Finding, InvalidDefinition, Reply, Resolver
+from actions.resolvers.claim import claim_of
+from actions.resolvers.verdict import Circumstances, Evidence, Fence, Negative, Verdict, fence_of, judge
+from actions.settle import make_end
+from actions.store.base import ActionStore
+from actions.times import format_rfc3339, from_datetime, to_datetime
+from console.access import Right, is_possible, item_or_404
+from console.models import Decision, DecisionId, DecisionState, Definition, Inquiry, Mode, Pace, Policy, StoredVerdict
+from console.services.changes import bump
+from console.services.decisions import of_actions
+from console.services.definitions import build, find_definition
+from console.services.deliver import as_column, attempt
+from console.services.incidents import announce_incident, open_incident
+from console.services.policies import policy_of, roles_of, windows_of
+from console.stores import UnknownStore, get_store
+from console.trouble import log_unexpected, name_of
+
+log = logging.getLogger(__name__)
+
+STORE_PAUSE = timedelta(seconds=20)
+"""How long a question waits for a store that does not answer."""
+UNUSABLE_PAUSE = timedelta(minutes=5)
+"""The same where no resolver can be built: somebody has to mend it."""
+QUEUED = timedelta(seconds=30)
+"""How long a sweep leaves a question to the task that it sent for it."""
+
+
+class NobodyToAsk(ActionsError):
+    """No resolver can be asked about this action; the message says why and what to do. Nothing was asked or stored."""
+
+
+# --- asking now ------------------------------------------------------------------------------------------------------
+
+
+def request_asking(ref: ActionRef, *, by: User) -> Inquiry:
+    """Make this action's question due at once. Asking itself is a task's; pressing twice asks once.
+
+    Raises:
+        Http404, PermissionDenied: as `access.item_or_404`; who may settle may ask.
+        NobodyToAsk: no resolver for its tool, it is unreadable, or it has ended.
+        StoreError: the store did not answer. In each case nothing was changed.
+    """
+    item = item_or_404(by, ref, Right.SETTLE)
+    action = check_askable(item)
+    policy, _ = who_is_asked(action.tool)
+    with transaction.atomic(durable=True):
+        row, _ = Inquiry.objects.get_or_create(
+            store=ref.store, agent=ref.agent, seq=ref.seq, defaults={"tool": as_column(action.tool), "resolver": policy.resolver}
+        )
+        Inquiry.objects.filter(pk=row.pk).update(
+            due_at=timezone.now(),
+            queued_until=timezone.now() + QUEUED,
+            asked_for=by.get_username(),
+            resolver=policy.resolver,
+            problem="",
+            given_up_at=None,
+        )
+        bump(ref.store)
+    row.refresh_from_db()
+    return row
+
+
+def check_askable(item: ActionItem) -> Action:
+    """Raises NobodyToAsk where the record itself stands in the way."""
+    if item.action is None:
+        raise NobodyToAsk("the record is unreadable, so nobody can be asked about it")
+    if not item.action.is_open:
+        raise NobodyToAsk(f"it has ended already: {item.action.status}")
+    if item.action.action_class is ActionClass.PURE:
+        raise NobodyToAsk("it is pure: it only read, so there is nothing in the world to look for")
+    return item.action
+
+
+def who_is_asked(tool: str) -> tuple[Policy, Definition]:
+    """The policy of a tool and the resolver that it names. Raises NobodyToAsk."""
+    policy = policy_of(tool)
+    if not policy.resolver:
+        raise NobodyToAsk(f"no resolver is configured for {tool[:60]}; an admin can name one under Tools")
+    definition = find_definition(policy.resolver)
+    if definition is None:
+        raise NobodyToAsk(f"the policy of {tool[:60]} names resolver {policy.resolver}, which does not exist")
+    if not definition.is_enabled:
+        raise NobodyToAsk(f"resolver {definition.name} is switched off")
+    return policy, definition
+
+
+# --- one question ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a question brought and what may be said of it."""
+
+    finding: Finding
+    verdict: Verdict
+
+
+def ask(pk: int) -> StoredVerdict | None:
+    """Ask one due question, keep the verdict, and settle where the policy lets an exact one settle. Safe to call twice, or never.
+
+    None: it is not due, somebody else is asking, or nobody can be asked (then `Inquiry.problem` says why).
+    """
+    row = Inquiry.objects.filter(pk=pk, due_at__lte=timezone.now()).first()
+    ready = _prepare(row) if row is not None else None
+    if row is None or ready is None:
+        return None
+    token = _take(row, ready.definition)
+    if token is None:
+        return None
+    try:
+        circumstances = circumstances_of(row, ready.item, ready.definition, ready.store)
+        asked = ask_about(ready.resolver, ready.item, ready.action, ready.policy, store=ready.store, circumstances=circumstances)
+    except StoreError as exc:
+        _put_off(row, str(exc), timezone.now() + STORE_PAUSE, token=token)
+        return None
+    except Exception as exc:
+        log_unexpected(log, f"asking {ready.definition.name} about {row.ref}", exc)
+        _put_off(row, f"something unexpected went wrong here: {name_of(exc)}", timezone.now() + UNUSABLE_PAUSE, token=token)
+        return None
+    return _keep(row, token, ready, asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """All that a question needs."""
+
+    store: ActionStore
+    item: ActionItem
+    action: Action
+    policy: Policy
+    definition: Definition
+    resolver: Resolver
+
+
+def _prepare(row: Inquiry) -> _Ready | None:
+    """The action as it is now and whom to ask; None where it cannot be asked about now: then the row says why and when to try again."""
+    try:
+        store = get_store(row.store)
+        item = get_action(store, row.ref)
+    except ActionNotFound as exc:
+        _set_aside(row, str(exc))
+        return None
+    except (StoreError, UnknownStore) as exc:
+        _put_off(row, str(exc), timezone.now() + STORE_PAUSE)
+        return None
+    action = item.action
+    if action is None:
+        _set_aside(row, "the record is unreadable, so nobody can be asked about it")
+        return None
+    if not action.is_open and not (action.status is ActionStatus.FAILED and row.recheck_of):
+        _set_aside(row, "")
+        return None
+    observe(row, item)
+    try:
+        policy, definition = who_is_asked(action.tool)
+        resolver = build(definition)
+    except (NobodyToAsk, InvalidDefinition) as exc:
+        # Counted as a miss: saving the resolver or the policy asks again at once.
+        _put_off(row, str(exc), timezone.now() + UNUSABLE_PAUSE, misses=row.misses + 1)
+        return None
+    return _Ready(store=store, item=item, action=action, policy=policy, definition=definition, resolver=resolver)
+
+
+def ask_about(
+    resolver: Resolver, item: ActionItem, action: Action, policy: Policy, *, store: ActionStore, circumstances: Circumstances
+) -> Asked:
+    """Ask a resolver and judge what it found. Stores nothing and settles nothing: a dry run is this and no more.
+
+    Times are the store's clock: lease, action and question are compared with each other.
+    """
+    claim = claim_of(action, read_whole_args(store, action), roles_of(policy))
+    finding = resolver.ask(claim, now=item.read_at)
+    verdict = judge(
+        finding,
+        claim,
+        circumstances=circumstances,
+        windows=windows_of(policy),
+        proves_absence=resolver.proves_absence,
+        copies_are_normal=resolver.copies_are_normal,
+        accepts_strong=policy.accepts_strong,
+        jitter=random.random(),  # noqa: S311
+    )
+    return Asked(finding=finding, verdict=verdict)
+
+
+def circumstances_of(row: Inquiry | None, item: ActionItem, definition: Definition | None, store: ActionStore) -> Circumstances:
+    """What is known of earlier questions; negatives of another version of the resolver do not count."""
+    negatives: Iterable[datetime] = ()
+    if row is not None and row.pk and definition is not None:
+        same = StoredVerdict.objects.filter(inquiry=row, resolver=definition.name, version=definition.version, is_negative=True)
+        negatives = same.values_list("asked_at", flat=True)
+    return Circumstances(
+        lease=item.lease,
+        leases_known=store.leases_known,
+        first_holder=row.first_holder if row else "",
+        lost_at=from_datetime(row.lost_at) if row and row.lost_at else None,
+        negatives=tuple(Negative(asked_at=from_datetime(at)) for at in negatives),
+        first_asked_at=from_datetime(row.first_asked_at) if row and row.first_asked_at else None,
+        misses=row.misses if row else 0,
+        asked=row.asked if row else 0,
+    )
+
+
+def observe(row: Inquiry, item: ActionItem) -> None:
+    """Note who held the lease when the action was first seen, and when its holder was first seen without it: Recall keeps neither."""
+    action = item.action
+    if action is None:
+        return
+    holder, lost = seen_of(action, item.lease)
+    if holder and not row.first_holder:
+        Inquiry.objects.filter(pk=row.pk, first_holder="").update(first_holder=as_column(holder))
+        row.first_holder = as_column(holder)
+    lost = lost or fence_of(action, item.lease, first_holder=row.first_holder) is Fence.FENCED
+    if lost and row.lost_at is None:
+        at = to_datetime(item.read_at)
+        Inquiry.objects.filter(pk=row.pk, lost_at=None).update(lost_at=at)
+        row.lost_at = at
+
+
+def seen_of(action: Action, lease: Lease | None) -> tuple[str, bool]:
+    """The holder under whom a started action may be at work (empty: unknown), and whether nobody can be at work on it any more."""
+    holder = lease.holder if lease is not None and action.status is ActionStatus.STARTED else ""
+    return holder, lease is None or not lease.is_live or action.status is ActionStatus.UNKNOWN
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def _take(row: Inquiry, definition: Definition) -> str | None:
+    """A turn at this provider and the claim to this question, in one transaction; None where somebody else has either."""
+    now, token = timezone.now(), uuid.uuid4().hex
+    interval = timedelta(minutes=1) / definition.per_minute
+    with transaction.atomic(durable=True):
+        Pace.objects.get_or_create(name=definition.name, defaults={"next_at": now})
+        pace = Pace.objects.select_for_update().get(name=definition.name)
+        asking = Inquiry.objects.filter(resolver=definition.name, asking_until__gt=now).exclude(pk=row.pk).count()
+        if pace.next_at > now or asking >= definition.at_once:
+            later = max(pace.next_at, now + interval)
+            Inquiry.objects.filter(pk=row.pk).update(queued_until=later)
+            return None
+        is_free = Q(asking_until=None) | Q(asking_until__lte=now)
+        taken = Inquiry.objects.filter(is_free, pk=row.pk, due_at__lte=now).update(
+            asking_until=now + timedelta(seconds=settings.RESOLVER_CLAIM_S), asking_token=token, resolver=definition.name
+        )
+        if taken != 1:
+            return None
+        # Unused turns are kept, up to as many as may be asked at once.
+        pace.next_at = max(pace.next_at, now - definition.at_once * interval) + interval
+        pace.save(update_fields=["next_at"])
+    return token
+
+
+def claim_due(limit: int) -> list[int]:
+    """Take up to `limit` due questions, oldest first, as many of each resolver as it can be asked now; put off by QUEUED: two sweeps never
+    take the same one. A task that is lost costs only that time."""
+    now, pks = timezone.now(), list[int]()
+    for name, quota in _quotas(now).items():
+        free = Q(queued_until=None) | Q(queued_until__lte=now)
+        idle = Q(asking_until=None) | Q(asking_until__lte=now)
+        with transaction.atomic():
+            due = Inquiry.objects.filter(free, idle, resolver=name, due_at__lte=now).order_by("due_at", "pk")
+            found = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[: min(quota, limit - len(pks))])
+            Inquiry.objects.filter(pk__in=found).update(queued_until=now + QUEUED)
+        pks += found
+    return pks
+
+
+def _quotas(now: datetime) -> dict[str, int]:
+    """How many questions each resolver can take until the next sweep."""
+    paces = {pace.name: pace.next_at for pace in Pace.objects.all()}
+    quotas = {}
+    for definition in Definition.objects.order_by("name", "-version").distinct("name"):
+        if not definition.is_enabled:
+            continue
+        wait = max(0.0, (paces.get(definition.name, now) - now).total_seconds())
+        soon = int(max(0.0, settings.RESOLVER_SWEEP_S - wait) * definition.per_minute / 60)
+        quotas[definition.name] = definition.at_once + soon
+    return quotas
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdict | None:
+    """Commit the verdict with everything that follows from it; None where our claim ran out and somebody else asks."""
+    item, policy, definition = ready.item, ready.policy, ready.definition
+    verdict, decision, incident = asked.verdict, None, None
+    with transaction.atomic(durable=True):
+        now = Inquiry.objects.select_for_update().filter(pk=row.pk, asking_token=token).first()
+        if now is None:
+            return None
+        stored = StoredVerdict.objects.create(
+            inquiry=now,
+            resolver=definition.name,
+            version=definition.version,
+            policy_version=policy.version,
+            outcome=verdict.outcome.value,
+            grade=verdict.grade.value if verdict.grade else "",
+            resolution=as_column(redact_text(verdict.resolution)),
+            evidence=evidence_text(verdict.evidence),
+            is_negative=verdict.evidence.is_negative,
+            asked_at=to_datetime(asked.finding.asked_at),
+            check_again_at=to_datetime(verdict.check_again_at) if verdict.check_again_at is not None else None,
+            has_given_up=verdict.has_given_up,
+            asked_for=now.asked_for,
+            claim=item.claim,
+        )
+        is_open = ready.action.is_open
+        reports_giving_up = verdict.has_given_up and now.given_up_at is None
+        Inquiry.objects.filter(pk=now.pk).update(
+            due_at=stored.check_again_at if is_open else None,
+            queued_until=None,
+            asking_until=None,
+            asking_token="",
+            asked_for="",
+            problem="",
+            recheck_of=now.recheck_of if is_open else "",
+            asked=F("asked") + 1,
+            misses=0 if asked.finding.reply is Reply.ANSWERED else F("misses") + 1,
+            first_asked_at=now.first_asked_at or stored.asked_at,
+            given_up_at=timezone.now() if reports_giving_up else now.given_up_at,
+        )
+        if is_open:
+            decision = _decide(now, stored, item, policy, verdict)
+        else:
+            incident = open_incident(now, stored)
+        bump(row.store)
+    if reports_giving_up:
+        _report_giving_up(row, stored)
+    if incident is not None:
+        announce_incident(incident)
+    if decision is not None:
+        attempt(decision.pk)
+    return stored
+
+
+def _decide(row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Policy, verdict: Verdict) -> Decision | None:
+    """The decision that an exact verdict makes where the policy says `settle`; None otherwise, and where a person is deciding already.
+
+    On its way from here as every other: the attempt that follows writes it, or the sweep after a crash.
+    """
+    action = item.action
+    may_settle = policy.mode == Mode.SETTLE and verdict.may_settle_alone
+    if not may_settle or action is None or action.action_class is not ActionClass.EXTERNAL:
+        return None
+    if item.state not in (ActionState.INTERRUPTED, ActionState.UNKNOWN):
+        return None
+    actor, decision_id = f"resolver {stored.resolver}", f"resolver-{uuid.uuid4().hex}"
+    try:
+        end = make_end(ActionStatus.DONE, stored.resolution, actor=actor)
+    except InvalidDecision as exc:
+        log.error("the verdict %s cannot be written: %s", stored.pk, exc)
+        return None
+    try:
+        with transaction.atomic():
+            DecisionId.objects.create(id=decision_id)
+            return Decision.objects.create(
+                decision_id=decision_id,
+                store=row.store,
+                agent=row.agent,
+                seq=row.seq,
+                tool=row.tool,
+                outcome=end.status.value,
+                reason=end.reason,
+                state=DecisionState.WAITING,
+                why="its store is being asked",
+                by=None,
+                username=f"resolver:{stored.resolver}",
+                actor=actor,
+                claim=item.claim,
+                content_digest=decision_digest(row.ref, end),
+                evidence_id=stored.evidence_id,
+                next_try_at=timezone.now(),
+            )
+    except IntegrityError:
+        return None
+
+
+def _report_giving_up(row: Inquiry, stored: StoredVerdict) -> None:
+    """Once: that it is not asked again by itself and stays open."""
+    entry = NewEntry(
+        kind="gave_up",
+        actor=f"resolver {stored.resolver}",
+        agent=row.agent,
+        seq=row.seq,
+        tool=redact_text(row.tool),
+        reason=stored.resolution,
+        evidence_id=stored.evidence_id,
+    )
+    try:
+        get_store(row.store).append_entry(entry)
+    except (StoreError, UnknownStore) as exc:
+        log.warning("that resolver %s gave up on %s is not in the history: %s", stored.resolver, row.ref, exc)
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Evidence as JSON text, redacted; times as RFC 3339. ASCII, so that every database keeps it as it is."""
+    fields = asdict(evidence) | {"asked_at": format_rfc3339(evidence.asked_at)}
+    return json.dumps(_redacted(fields), sort_keys=True)
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, dict):
+        return {name: item if name == "answer_digest" else _redacted(item) for name, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def verdicts_of(ref: ActionRef, *, limit: int = 50) -> list[StoredVerdict]:
+    """The newest verdicts about an action, oldest first."""
+    rows = StoredVerdict.objects.filter(inquiry__store=ref.store, inquiry__agent=ref.agent, inquiry__seq=ref.seq)
+    return list(reversed(rows.order_by("-pk")[:limit]))
+
+
+def inquiries_of(refs: Collection[ActionRef]) -> dict[ActionRef, Inquiry]:
+    """The inquiry of each of these actions that has one, in one statement."""
+    wanted = {ref for ref in refs if is_possible(ref)}
+    rows = of_actions(Inquiry.objects.all(), wanted) if wanted else ()
+    return {row.ref: row for row in rows if row.ref in wanted}
+
+
+def newest_verdicts(refs: Collection[ActionRef]) -> dict[ActionRef, StoredVerdict]:
+    """The newest verdict about each of these actions, in one statement."""
+    found = inquiries_of(refs)
+    by_pk = {row.pk: ref for ref, row in found.items()}
+    rows = StoredVerdict.objects.filter(inquiry_id__in=by_pk).order_by("inquiry_id", "-pk").distinct("inquiry_id")
+    return {by_pk[verdict.inquiry_id]: verdict for verdict in rows}
+
+
+def _set_aside(row: Inquiry, problem: str) -> None:
+    """Not asked again by itself: it has ended, or nobody can be asked. A new policy or a person makes it due again."""
+    changed = Inquiry.objects.filter(pk=row.pk).exclude(due_at=None, problem=problem)
+    changed.update(due_at=None, queued_until=None, problem=as_column(problem), asked_for="")
+    bump(row.store)
+
+
+def _put_off(row: Inquiry, problem: str, until: datetime, *, token: str = "", misses: int | None = None) -> None:
+    """Asked again later; nothing was learnt. With `token` the claim is given back, if it is still ours."""
+    rows = Inquiry.objects.filter(pk=row.pk, asking_token=token) if token else Inquiry.objects.filter(pk=row.pk)
+    given_back = {"asking_until": None, "asking_token": ""} if token else {}
+    counted = {} if misses is None else {"misses": misses}
+    rows.update(due_at=until, queued_until=None, problem=as_column(problem), **given_back, **counted)
+    bump(row.store)
