@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import shutil
@@ -84,28 +85,30 @@ def start(binary: str, *, certificate: Path, key: Path, user: str = "agents", pa
 
 
 def _config(home: Path, server: Dovecot, certificate: Path, key: Path) -> str:
-    me = pwd.getpwuid(os.geteuid()).pw_name
-    mail = "nobody" if os.geteuid() == 0 else me
-    logins = "dovenull" if os.geteuid() == 0 else me
-    group = pwd.getpwnam(mail).pw_gid
+    # As root its parts run as the users that Debian made for them, else all of it as whoever starts it.
+    is_root = os.geteuid() == 0
+    me = pwd.getpwuid(os.geteuid())
+    mail = pwd.getpwnam("nobody") if is_root else me
+    own = (me.pw_name, me.pw_name, grp.getgrgid(me.pw_gid).gr_name)
+    internal, logins, group = ("dovecot", "dovenull", "dovecot") if is_root else own
     return f"""
 protocols = imap
 listen = {server.host}
 base_dir = {home}/run
 log_path = {server.log}
-default_internal_user = {"dovecot" if os.geteuid() == 0 else me}
+default_internal_user = {internal}
+default_internal_group = {group}
 default_login_user = {logins}
 first_valid_uid = 1
-mail_uid = {pwd.getpwnam(mail).pw_uid}
-mail_gid = {group}
-first_valid_gid = {group}
+mail_uid = {mail.pw_uid}
+mail_gid = {mail.pw_gid}
+first_valid_gid = {mail.pw_gid}
 mail_location = maildir:{home}/mail
 ssl = yes
 ssl_cert = <{certificate}
 ssl_key = <{key}
 disable_plaintext_auth = yes
 auth_mechanisms = plain login
-rawlog_dir = {server.said}
 namespace inbox {{
   inbox = yes
   mailbox Gesendet {{
