@@ -119,10 +119,19 @@ class Finding:
 class Resolver(Protocol):
     """One configured way of asking. Safe to share between threads; opens nothing before the first question."""
 
-    name: str
-    kind: str
-    proves_absence: bool  # the definition declares that what is not found does not exist
-    copies_are_normal: bool  # several objects with one key are one effect: a mail in two folders
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def proves_absence(self) -> bool:
+        """The definition declares that what is not found does not exist."""
+        ...
+
+    @property
+    def copies_are_normal(self) -> bool:
+        """Several objects with one key are one effect: a mail in two folders."""
+        ...
 
     def ask(self, claim: Claim, *, now: Instant) -> Finding:
         """Look once, within the kind's time and size limits. Changes nothing in the world.
