@@ -15,14 +15,14 @@ from pathlib import Path
 
 from local import processes
 
-_SBIN = "/usr/sbin/dovecot"  # not on everybody's PATH
 _IMAP = Path("/usr/lib/dovecot/imap")
 
 
 def find() -> str | None:
-    """The path of its binary where its IMAP part is there too; None when it is not."""
-    named = shutil.which("dovecot") or (_SBIN if Path(_SBIN).exists() else None)
-    return named if named and _IMAP.exists() else None
+    """The path of the binary named by DOVECOT, or of Debian's where its IMAP part is there too; None when there is none."""
+    if named := os.environ.get("DOVECOT"):
+        return shutil.which(named)
+    return shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin") if _IMAP.exists() else None
 
 
 def find_or_install() -> str | None:
