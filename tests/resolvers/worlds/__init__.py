@@ -38,7 +38,7 @@ class World(Protocol):
         ...
 
     def resolver(self, **settings: str) -> Resolver:
-        """Proves absence, with the canary configured; its time limit is at most 0.3 s once the world is slow. `settings` change its form."""
+        """Proves absence, with the canary configured; waits for at most 0.3 s where the world is slow. `settings` change its form."""
         ...
 
     def put(
