@@ -62,9 +62,11 @@ class Provider:
         self.account = account
         self.lag_s = 0.0  # lists and searches show an object only so long after it came; by its id it is there at once
         self.slow_s = 0.0
+        self.denied: frozenset[str] = frozenset()  # first parts of paths that the key may not read
+        self.says = b""  # the body of every answer, in place of what is true
         self.broken = ""  # 429, 500, html, credentials; empty: it works
         self.questions: list[Question] = []
-        self._clock = clock
+        self.clock = clock
         self._journal = journal
         self._lock = threading.RLock()
         self._objects: dict[str, Objects] = {}  # by id, in the order of their coming
@@ -78,13 +80,11 @@ class Provider:
     def file(self, kind: str, *, created: int | None = None, **fields: Any) -> Objects:
         """Put an object there as if it had been made by a call; answers it."""
         with self._lock:
-            made = {**_blank(kind, len(self._objects) + 1, int(self._clock())), **fields}
+            made = {**_blank(kind, len(self._objects) + 1, int(self.clock())), **fields}
             if created is not None:
                 made["created"] = created
             self._keep(made)
-            if self._journal:
-                with self._journal.open("a") as out:
-                    out.write(json.dumps(made) + "\n")
+            self._write(made)
             return made
 
     def find(self, kind: str, key: str, *, name: str = "idempotency_key") -> list[Objects]:
@@ -97,9 +97,15 @@ class Provider:
         with self._lock:
             return sum(question.mentions(text) for question in self.questions)
 
+    def _write(self, one: Objects) -> None:
+        """As it is now; of several lines of one object the last counts."""
+        if self._journal:
+            with self._journal.open("a") as out:
+                out.write(json.dumps(one) + "\n")
+
     def _keep(self, made: Objects) -> None:
         self._objects[made["id"]] = made
-        self._came[made["id"]] = self._clock()
+        self._came[made["id"]] = self.clock()
 
     # --- requests
 
@@ -115,10 +121,15 @@ class Provider:
                 return Answer(status=200, body=b"<html><h1>Welcome</h1></html>", headers={"Content-Type": "text/html"})
             if self.broken == "credentials" or headers.get("authorization") != f"Bearer {self.key}":
                 return _error(401, "invalid_request_error", f"Invalid API Key provided: {headers.get('authorization', '')}")
+            parts = path.removeprefix("/v1/").strip("/").split("/")
+            if parts[0] in self.denied:
+                return _error(403, "invalid_request_error", "The provided key does not have the required permissions")
+            if self.says:
+                return Answer(status=200, body=self.says, headers={"Content-Type": "application/json"})
             key = headers.get("idempotency-key", "") if method == "POST" else ""
             if key in self._replies:
                 return self._replay(key, params)
-            answer = self._route(method, path.removeprefix("/v1/").strip("/").split("/"), params)
+            answer = self._route(method, parts, params)
             if key:
                 self._replies[key] = (params, answer)
             return answer
@@ -163,11 +174,12 @@ class Provider:
         fields.setdefault("amount", charge["amount"] - charge["amount_refunded"])
         charge["amount_refunded"] += fields["amount"]
         charge["refunded"] = charge["amount_refunded"] >= charge["amount"]
+        self._write(charge)
         return _json(200, self.file("refund", **{**fields, "currency": charge["currency"], "status": "succeeded"}))
 
     def _shown(self, kind: str) -> list[Objects]:
         """What the index knows by now, newest first."""
-        limit = self._clock() - self.lag_s
+        limit = self.clock() - self.lag_s
         known = [one for one in self._objects.values() if one["object"] == kind and self._came[one["id"]] <= limit]
         return sorted(known, key=lambda one: one["created"])[::-1]
 

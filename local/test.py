@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
-from local import chromium
+from local import chromium, dovecot
 
 _WRONG_USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
     chromium.find_or_install()
+    dovecot.find_or_install()
     code = pytest.main(arguments or _whole_suite())
     if code == pytest.ExitCode.USAGE_ERROR:
         return _WRONG_USAGE

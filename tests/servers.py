@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 import pytest
 
-from local import chromium, postgres, valkey
+from local import chromium, dovecot, postgres, valkey
 from local.mongo import Mongo
 from local.postgres import Postgres
 
@@ -119,17 +119,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _left_out() -> list[str]:
-    if chromium.find() is not None:
-        return []
-    return ["BROWSER TESTS LEFT OUT: no chromium on this machine; install it, or run as root on Debian to have it installed"]
+    return list(_missing().values())
+
+
+def _missing() -> dict[str, str]:
+    """Markers of the tests that this machine cannot run, and what to say of it."""
+    how = "on this machine; install it, or run as root on Debian to have it installed"
+    missing = {}
+    if chromium.find() is None:
+        missing["browser"] = f"BROWSER TESTS LEFT OUT: no chromium {how}"
+    if dovecot.find() is None:
+        missing["dovecot"] = f"DOVECOT TEST LEFT OUT: no dovecot {how}"
+    return missing
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not _left_out():
-        return
-    left_out = [item for item in items if item.get_closest_marker("browser")]
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+    markers = _missing()
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in markers)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(trylast=True)

@@ -197,7 +197,7 @@ def _compiled(text: str) -> Program:
         if found is None:
             raise InvalidExpression("is not an expression that can be read", 1, 1) from None
         problem = re.sub(r" expecting \{.*", "", found[3]).replace("'<EOF>'", "the end")
-        raise InvalidExpression(problem, int(found[1]), int(found[2])) from None
+        raise InvalidExpression(problem, max(int(found[1]), 1), max(int(found[2]), 1)) from None
 
 
 def _guarded(call: Callable[[], T]) -> T:

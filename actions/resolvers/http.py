@@ -174,7 +174,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9._@-]{1,200}", re.ASCII)
 class _Definition:
     url: str
     params: tuple[tuple[str, str], ...]
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     allowed_hosts: frozenset[str]
     objects: Expression | None
     parts: Mapping[str, Expression]  # of an object, by name

@@ -266,7 +266,8 @@ class ImapResolver:
             reply, problem = Reply.ANSWERED, ""
         except (_Unusable, AddressRefused) as exc:
             reply, problem = Reply.UNUSABLE, str(exc)
-        except (OSError, imaplib.IMAP4.error, ImapToolsError, _Malformed, NoResponse) as exc:
+        except (OSError, imaplib.IMAP4.error, ImapToolsError, _Malformed, NoResponse, ValueError) as exc:
+            # ValueError: what imaplib and imap-tools could not decode.
             reply, problem = Reply.NO_ANSWER, _no_answer(exc, self.timeout_s)
             asking.status = _status(exc) or asking.status
         return Finding(
@@ -388,8 +389,13 @@ class _Asking:
 def _search(mailbox: _MailBox, criteria: str, asking: _Asking) -> list[str]:
     """UIDs, oldest first."""
     asking.tell(f"UID SEARCH {criteria}")
-    uids = mailbox.uids(criteria, charset=None)
-    if not all(uid.isascii() and uid.isdigit() for uid in uids):
+    # Without a CHARSET, which some servers refuse: what is sent is ASCII.
+    status, data = mailbox.client.uid("SEARCH", criteria)
+    if status != "OK":
+        raise _Malformed(f"SEARCH was answered with {status}")
+    parts = [part for part in data if part is not None]
+    uids = [uid for part in parts if isinstance(part, bytes) for uid in part.decode("ascii", "replace").split()]
+    if not all(isinstance(part, bytes) for part in parts) or not all(re.fullmatch("[0-9]{1,10}", uid) for uid in uids):
         raise _Malformed("the answer to SEARCH is not a list of numbers")
     asking.status = "OK"
     asking.digest.update(" ".join(uids).encode() + b"\n")
@@ -470,7 +476,7 @@ def _read_message(uid: str, facts: bytes, raw: bytes) -> _Message:
     for line in re.sub(rb"\r?\n(?=[ \t])", b"", raw).splitlines():
         name, colon, value = line.partition(b":")
         if colon:
-            text = value.decode("utf-8", "replace").removeprefix(" ")
+            text = value.decode("utf-8", "replace").lstrip(" \t")
             key = name.decode("ascii", "replace").lower()
             headers[key] = (*headers.get(key, ()), text)
     flags = _FLAGS.search(facts)

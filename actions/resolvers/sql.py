@@ -275,7 +275,7 @@ class SqlResolver:
         rows: list[dict[str, Any] | None] = []
         for (text,) in found:
             asking.digest.update(f"{text}\n".encode())
-            rows.append(json.loads(text, parse_float=Decimal) if text is not None else None)
+            rows.append(_read_row(text))
         return rows
 
 
@@ -352,15 +352,22 @@ def _values_of(claim: Claim) -> tuple[dict[str, Any], bool]:
     return {**values, "amount": claim.amount, "seq": action.seq}, is_altered
 
 
+def _read_row(text: str | None) -> dict[str, Any] | None:
+    try:
+        return None if text is None else json.loads(text, parse_float=Decimal)
+    except (RecursionError, ValueError):  # nested deeper than we go, or a number longer than we read
+        return None
+
+
 def _read_rows(rows: list[dict[str, Any] | None], claim: Claim) -> tuple[tuple[Match, ...], list[str]]:
     """Matches and why not everything could be looked at."""
     doubts = []
     if len(rows) > MAX_ROWS:
         doubts.append(f"the query brings more than {MAX_ROWS} rows: not all of them were looked at")
     if any(row is None for row in rows):
-        doubts.append(f"a row is longer than {MAX_ROW_BYTES:,} bytes and was not looked at")
+        doubts.append(f"a row is longer than {MAX_ROW_BYTES:,} bytes, or nested too deep, and was not looked at")
     matches, others = [], 0
-    for number, row in enumerate((row for row in rows if row is not None), start=1):
+    for number, row in enumerate((row for row in rows[:MAX_ROWS] if row is not None), start=1):
         key = row.get("key")
         if key == claim.action.key:
             matches.append(_match(row, MatchedBy.KEY, number))
@@ -382,13 +389,17 @@ def _match(row: Mapping[str, Any], by: MatchedBy, number: int) -> Match:
         object_id=_text(row.get("id")) or f"row {number}",
         by=by,
         effect=effect,
-        recipients=people_in(row.get("recipient")),
+        recipients=_people(row.get("recipient")),
         amount=read_number(row.get("amount")),
         currency=_text(row.get("currency")).upper(),
         reference=_text(row.get("reference")),
         at=at,
         note="; ".join(filter(None, [of_time, of_effect])),
     )
+
+
+def _people(value: Any) -> tuple[str, ...]:
+    return people_in([one for one in value if isinstance(one, str)] if isinstance(value, list) else value)
 
 
 def _time(value: Any) -> tuple[Instant | None, str]:

@@ -300,10 +300,10 @@ class StripeResolver:
         objects: list[dict[str, Any]] = []
         params: dict[str, Any] = {"created": created, "limit": PAGE_SIZE}
         for _ in range(MAX_PAGES):
-            page = service.list(params=params)
-            objects += _read_page(page)
-            if not page.has_more or not objects:
-                return objects, True
+            found, has_more = _read_page(service.list(params=params))
+            objects += found
+            if not has_more or not found:
+                return objects, not has_more
             params = {**params, "starting_after": objects[-1]["id"]}
         return objects, False
 
@@ -324,7 +324,7 @@ class StripeResolver:
             amount=_amount(_moved(self.object, one), currency),
             currency=currency,
             reference=_text(metadata.get(self.reference_metadata)),
-            at=int(one["created"]) * SECOND if isinstance(one.get("created"), int) else None,
+            at=_count(one.get("created")) * SECOND or None,
             note=note,
         )
 
@@ -338,7 +338,8 @@ class StripeResolver:
         except (stripe.PermissionError, stripe.InvalidRequestError):
             return Effect.HAPPENED, f"{note}; this key may not read charges, so refunds were not looked at"
         effect, of_charge = _of_charge(charge)
-        return (effect, f"{note}; {of_charge}") if effect is Effect.UNDONE or charge.get("amount_refunded") else (effect, note)
+        is_news = effect is not Effect.HAPPENED or bool(_count(charge.get("amount_refunded")))
+        return effect, f"{note}; {of_charge}" if is_news else note
 
     def _recipients(self, one: dict[str, Any], metadata: Mapping[str, Any], claim: Claim) -> tuple[str, ...]:
         """Those that can be compared: an email address says nothing against a customer's id."""
@@ -354,14 +355,15 @@ class StripeResolver:
     def _look_for_canary(self, service: Any, now: Instant) -> Canary:
         if not self.canary_id:
             since = now // SECOND - self.canary_days * 86_400
-            return Canary.FOUND if _read_page(service.list(params={"created": {"gte": since}, "limit": 1})) else Canary.MISSING
+            found, _ = _read_page(service.list(params={"created": {"gte": since}, "limit": 1}))
+            return Canary.FOUND if found else Canary.MISSING
         try:
-            found = service.retrieve(self.canary_id).to_dict()
+            one = service.retrieve(self.canary_id).to_dict()
         except stripe.InvalidRequestError as exc:
             if exc.http_status == 404:
                 return Canary.MISSING
             raise
-        return Canary.FOUND if found.get("id") == self.canary_id and found.get("object") == self.object else Canary.MISSING
+        return Canary.FOUND if one.get("id") == self.canary_id and one.get("object") == self.object else Canary.MISSING
 
     def _own_account(self, client: stripe.StripeClient) -> str:
         if self.account:
@@ -388,15 +390,14 @@ def _of_payment_intent(one: Mapping[str, Any]) -> tuple[Effect, str]:
 
 def _of_charge(one: Mapping[str, Any]) -> tuple[Effect, str]:
     status = _text(one.get("status"))
-    refunded, amount = one.get("amount_refunded") or 0, one.get("amount") or 0
+    refunded, amount = _count(one.get("amount_refunded")), _count(one.get("amount"))
     if status == "failed":
         return Effect.UNDONE, "failed"
-    if one.get("refunded") is True or (isinstance(refunded, int) and refunded >= amount > 0):
+    if one.get("refunded") is True or refunded >= amount > 0:
         return Effect.UNDONE, "refunded whole"
     if status != "succeeded" or one.get("captured") is False:
         return Effect.PENDING, f"{status or 'no status'}{', not captured' if one.get('captured') is False else ''}"
-    currency = _text(one.get("currency")).upper()
-    return Effect.HAPPENED, f"{_amount(refunded, currency):f} {currency} of it refunded" if refunded else "succeeded"
+    return Effect.HAPPENED, f"{_money(refunded, one)} of it refunded" if refunded else "succeeded"
 
 
 def _of_refund(one: Mapping[str, Any]) -> tuple[Effect, str]:
@@ -407,11 +408,10 @@ def _of_refund(one: Mapping[str, Any]) -> tuple[Effect, str]:
 
 
 def _of_transfer(one: Mapping[str, Any]) -> tuple[Effect, str]:
-    back, amount = one.get("amount_reversed") or 0, one.get("amount") or 0
+    back, amount = _count(one.get("amount_reversed")), _count(one.get("amount"))
     if one.get("reversed") is True or back >= amount > 0:
         return Effect.UNDONE, "reversed whole"
-    currency = _text(one.get("currency")).upper()
-    return Effect.HAPPENED, f"{_amount(back, currency):f} {currency} of it reversed" if back else "made"
+    return Effect.HAPPENED, f"{_money(back, one)} of it reversed" if back else "made"
 
 
 def _of_payout(one: Mapping[str, Any]) -> tuple[Effect, str]:
@@ -444,6 +444,16 @@ def _amount(minor: Any, currency: str) -> Decimal | None:
     return Decimal(minor).scaleb(-_DIGITS.get(currency, minor_digits(currency)))
 
 
+def _money(minor: int, one: Mapping[str, Any]) -> str:
+    currency = _text(one.get("currency")).upper()
+    amount = _amount(minor, currency)
+    return f"a part ({minor})" if amount is None else f"{amount:f} {currency}"
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
 def _is_alike(match: Match, claim: Claim) -> bool:
     """Same amount, same currency, and nobody else's."""
     people = {one.casefold() for one in match.recipients}
@@ -466,11 +476,15 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_page(page: Any) -> list[dict[str, Any]]:
-    objects = page.to_dict().get("data")
+def _read_page(page: Any) -> tuple[list[dict[str, Any]], bool]:
+    """Its objects, and whether more come after them."""
+    value = page.to_dict()
+    objects, has_more = value.get("data"), value.get("has_more")
     if not isinstance(objects, list) or not all(isinstance(one, dict) and _text(one.get("id")) for one in objects):
         raise _NoAnswer("Stripe's list is no list of objects")
-    return objects
+    if not isinstance(has_more, bool):
+        raise _NoAnswer("Stripe's list does not tell whether it is whole")
+    return objects, has_more
 
 
 def _code(exc: stripe.StripeError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 from actions.resolvers.base import Field, FieldType, InvalidDefinition, Kind
@@ -17,7 +17,7 @@ YES = "yes"
 class Texts:
     """A definition's settings and secrets with the defaults filled in. Every name exists; made by `read_texts`."""
 
-    _values: Mapping[str, str]
+    _values: Mapping[str, str] = field(repr=False)
 
     def text(self, name: str) -> str:
         return self._values[name]
@@ -39,7 +39,7 @@ class Texts:
             number = Decimal(text)
         except InvalidOperation:
             raise InvalidDefinition(name, f"{text[:40]!r} is no number") from None
-        if not at_least <= number <= at_most:
+        if not number.is_finite() or not at_least <= number <= at_most:
             raise InvalidDefinition(name, f"{text[:40]} is not between {at_least} and {at_most}")
         return number
 

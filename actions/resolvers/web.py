@@ -292,7 +292,7 @@ def fetch(
     pinned = _Pinned(resolve(address, seconds=ends - monotonic(), lookup=lookup), ends)
     with _worded(address, limits), httpcore.ConnectionPool(ssl_context=tls or _default_tls(), network_backend=pinned) as pool:
         request = httpcore.URL(scheme=address.scheme, host=address.host, port=address.port, target=target)
-        with pool.stream("GET", request, headers=sent, extensions={"sni_hostname": address.host}) as answer:
+        with pool.stream("GET", request, headers=sent) as answer:
             return _read(address, answer, limits)
 
 

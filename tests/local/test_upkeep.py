@@ -84,21 +84,25 @@ def test_spoiled_browser_code_is_found(checkout: Path, spoil: object, complaint:
     assert any(complaint in found for found in vendor.complaints(checkout))
 
 
-def test_browser_tests_are_left_out_loudly_where_there_is_no_browser(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("marker", "variable", "said"),
+    [("browser", "CHROMIUM", "BROWSER TESTS LEFT OUT: "), ("dovecot", "DOVECOT", "DOVECOT TEST LEFT OUT: ")],
+)
+def test_tests_are_left_out_loudly_where_their_program_is_missing(tmp_path: Path, marker: str, variable: str, said: str) -> None:
     file = tmp_path / "test_two.py"
-    file.write_text("import pytest\n\n@pytest.mark.browser\ndef test_a():\n    assert False\n\ndef test_b():\n    pass\n")
+    file.write_text(f"import pytest\n\n@pytest.mark.{marker}\ndef test_a():\n    assert False\n\ndef test_b():\n    pass\n")
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", str(file), "-c", "pyproject.toml", "-p", "no:cacheprovider"],
         cwd=ROOT,
-        env=os.environ | {"CHROMIUM": "/no/such/browser"},
+        env=os.environ | {variable: "/no/such/program"},
         capture_output=True,
         text=True,
     )
 
     assert done.returncode == 0, done.stdout
     assert "1 passed, 1 deselected" in done.stdout
-    lines = [number for number, line in enumerate(done.stdout.splitlines()) if line.startswith("BROWSER TESTS LEFT OUT: ")]
+    lines = [number for number, line in enumerate(done.stdout.splitlines()) if line.startswith(said)]
     assert len(lines) == 2
     assert lines[0] < 6
 

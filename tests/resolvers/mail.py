@@ -88,6 +88,8 @@ def serve_mail(*, certificate: Path | None = None, key: Path | None = None) -> I
         service = await Service.init(Service.parse(given))
         await _keep_password_readable(service)
         service.smtp = service.smtps = None
+        assert service.config is not None
+        service.config._tls_enabled = bool(certificate)  # or it would have STARTTLS and not say so
         return service
 
     running = asyncio.run_coroutine_threadsafe(prepare(), loop).result(timeout=10).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -18,6 +19,7 @@ class Shop:
 
     server: Postgres
     database: str
+    connection: psycopg.Connection[Any]  # the superuser's, in autocommit
     reader: str
     password: str = "a reader's password 4711"
 
@@ -26,20 +28,21 @@ class Shop:
         return self.server.url(self.database)
 
     def execute(self, statements: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(statements)
+        self.connection.execute(statements)
 
 
 @contextmanager
 def open_shop(server: Postgres) -> Iterator[Shop]:
     name = uuid4().hex[:12]
-    shop = Shop(server=server, database=f"shop_{name}", reader=f"reader_{name}")
-    server.create_database(shop.database)
+    url = server.create_database(f"shop_{name}")
+    connection = psycopg.connect(url, autocommit=True)
+    shop = Shop(server=server, database=f"shop_{name}", connection=connection, reader=f"reader_{name}")
     password = shop.password.replace("'", "''")
     shop.execute(f"CREATE ROLE {shop.reader} LOGIN PASSWORD '{password}'; GRANT pg_read_all_stats TO {shop.reader}")
     try:
         yield shop
     finally:
+        connection.close()
         server.drop_database(shop.database)
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute(f"DROP ROLE {shop.reader}")

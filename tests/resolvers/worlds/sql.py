@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any, Self
 from uuid import uuid4
 
-import psycopg
 import pytest
 
 from actions.resolvers import build_resolver
@@ -93,8 +92,7 @@ class World:
     def put_row(self, **fields: Any) -> None:
         fields = {"made_at": to_datetime(BEGAN + SECOND), **fields}
         places = ", ".join(f"%({name})s" for name in fields)
-        with psycopg.connect(self.shop.url, autocommit=True) as connection:
-            connection.execute(f"INSERT INTO {self.table} ({', '.join(fields)}) VALUES ({places})", fields)
+        self.shop.connection.execute(f"INSERT INTO {self.table} ({', '.join(fields)}) VALUES ({places})", fields)
 
     def put_canary(self, *, suffix: str = "") -> None:
         self.put_row(idempotency_key=f"{CANARY}{suffix}")
