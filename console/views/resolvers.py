@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -307,8 +308,8 @@ def _try_url(name: str, kind: Kind, definition: Definition | None) -> str:
 
 def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None]]:
     """Each version with what it changed; None for the first, and where the one before is not listed any more."""
-    olds = [*versions[1:], None]
-    return [(new, definition_changes(old, new) if old is not None else None) for new, old in zip(versions, olds, strict=True)]
+    changes = [definition_changes(old, new) for new, old in pairwise(versions)]
+    return list(zip_longest(versions, changes))
 
 
 def _problems(kind: Kind, problem: InvalidDefinition | None) -> tuple[dict[str, str], str]:
