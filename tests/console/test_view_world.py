@@ -155,7 +155,7 @@ def test_without_a_resolver_it_says_so_and_shows_admins_the_way(memory: RecordWr
     for user, sees_link in ((ana, False), (both, True)):
         html = browser(user).get(path_of(ref)).content.decode()
         assert "no resolver is configured for send_email" in world_of(html)
-        assert "data-ask" not in html
+        assert 'id="ask-now"' not in html
         assert ('href="/tools/send_email/"' in html.split('id="world"')[1]) is sees_link
     refused = browser(ana).post(path_of(ref, "ask/"), headers=HTMX)
     page = browser(ana).post(path_of(ref, "ask/"))
@@ -173,7 +173,7 @@ def test_who_may_not_settle_reads_the_evidence_and_cannot_ask(asked: ActionRef, 
     html = browser(ben).get(path_of(asked)).content.decode()
 
     assert "found by our key" in world_of(html)
-    assert "data-ask" not in html
+    assert 'id="ask-now"' not in html
     assert browser(ben).post(path_of(asked, "ask/")).status_code == 403
     assert browser(dot).post(path_of(asked, "ask/")).status_code == 404
     assert browser(ana).get(path_of(asked, "ask/")).status_code == 302
@@ -331,7 +331,7 @@ def test_a_row_says_the_newest_verdict_in_a_few_words(asked: ActionRef, memory: 
     html = browser(ana).get("/").content.decode()
 
     assert "sent-folder: found" in strip_of(html, refs[0])
-    assert "sent-folder: not found yet, look again" in strip_of(html, refs[1])
+    assert "sent-folder: not yet, look again" in strip_of(html, refs[1])
     assert "sent-folder: found, but it differs" in strip_of(html, refs[2])
     assert "sent-folder: no answer, look again" in strip_of(html, refs[3])
     assert "asking sent-folder …" in strip_of(html, refs[4])
