@@ -202,6 +202,16 @@ def test_only_admins_of_everything_write_and_only_readers_of_everything_read(
     assert Definition.objects.count() == 1
 
 
+def test_a_refused_post_does_not_say_the_secret_again(memory: RecordWriter, amy: User) -> None:
+    client = browser(amy, enforce_csrf_checks=True)
+
+    refused = make(client)
+
+    assert refused.status_code == 403
+    assert SECRET not in refused.content.decode()
+    assert not Definition.objects.exists()
+
+
 # --- dry runs --------------------------------------------------------------------------------------------------------
 
 
