@@ -43,6 +43,7 @@ from actions.resolvers.base import (
 )
 from actions.resolvers.claim import people_in
 from actions.resolvers.texts import Texts, read_texts
+from actions.resolvers.web import AddressRefused, NoResponse, WebAddress, parse_host, resolve
 from actions.times import SECOND, Instant, from_datetime, to_datetime
 
 MAX_BYTES = 1_048_576
@@ -59,7 +60,6 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,60}")
 _DOMAIN = re.compile(r"[A-Za-z0-9.-]{1,253}")
-_HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
 _FETCHED_HEADERS = "MESSAGE-ID TO CC BCC SUBJECT"
 
 KIND = Kind(
@@ -69,8 +69,21 @@ KIND = Kind(
     "Mail sent by SMTP is not filed by itself: this finds something only if the tool, or its provider, puts a copy there.",
     windows=Windows(settle_window_s=3_600),
     fields=(
-        Field(name="host", label="Server", help="The IMAP server's name, as its certificate has it.", is_required=True),
-        Field(name="port", label="Port", help="Empty: 993 with TLS from the start, else 143.", type=FieldType.NUMBER),
+        Field(
+            name="host",
+            label="Server",
+            help="The IMAP server's name, as its certificate has it. One in a private network has to be allowed by this "
+            "deployment.",
+            is_required=True,
+            is_address=True,
+        ),
+        Field(
+            name="port",
+            label="Port",
+            help="Empty: 993 with TLS from the start, else 143.",
+            type=FieldType.NUMBER,
+            is_address=True,
+        ),
         Field(
             name="security",
             label="Security",
@@ -78,12 +91,14 @@ KIND = Kind(
             type=FieldType.CHOICE,
             choices=(TLS, STARTTLS, PLAIN),
             default=TLS,
+            is_address=True,
         ),
         Field(
             name="certificate_authority",
             label="Own certificate authority",
             help="PEM text of the authority that signed the server's certificate. Empty: those that this machine trusts.",
             type=FieldType.CODE,
+            is_address=True,
         ),
         Field(name="user", label="User", help="Best an account that may only read.", is_required=True),
         Field(name="password", label="Password", help="Or the provider's app password.", type=FieldType.SECRET, is_required=True),
@@ -143,9 +158,13 @@ KIND = Kind(
 def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], allowed: Allowed) -> ImapResolver:
     """See base.Build."""
     texts = read_texts(KIND, settings, secrets)
-    host, security = _host(texts), texts.text("security")
+    security = texts.text("security")
     port = int(texts.number("port", at_least=1, at_most=65_535)) if texts.text("port") else _PORTS[security]
-    if security == PLAIN and not {host.lower(), f"{host.lower()}:{port}"} & allowed.hosts:
+    try:
+        address = parse_host(texts.text("host"), port, allowed.hosts)
+    except AddressRefused as exc:
+        raise InvalidDefinition("host", str(exc)) from None
+    if security == PLAIN and not address.is_allowed:
         raise InvalidDefinition("security", "'none' sends the password readable; only for hosts that this deployment allows")
     for text in ("user", "folder"):
         if not texts.text(text).isprintable():
@@ -156,8 +175,7 @@ def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], al
         name=name,
         proves_absence=texts.flag("proves_absence"),
         server=_Server(
-            host=host,
-            port=port,
+            address=address,
             security=security,
             authority=_authority(texts),
             user=texts.text("user"),
@@ -170,13 +188,6 @@ def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], al
         canary_days=int(texts.number("canary_days", at_least=1, at_most=3_650)),
         timeout_s=float(texts.number("timeout_s", at_least=Decimal("0.05"), at_most=10)),
     )
-
-
-def _host(texts: Texts) -> str:
-    host = texts.text("host")
-    if not _HOST.fullmatch(host):
-        raise InvalidDefinition("host", "is a server's name or address alone, without a port or a path")
-    return host
 
 
 def _authority(texts: Texts) -> str:
@@ -219,8 +230,7 @@ def _canary(texts: Texts) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    host: str
-    port: int
+    address: WebAddress
     security: str
     authority: str
     user: str
@@ -246,7 +256,7 @@ class ImapResolver:
     def ask(self, claim: Claim, *, now: Instant) -> Finding:
         """See base.Resolver."""
         began = monotonic()
-        asking = _Asking(account=f"{self.server.user} at {self.server.host}")
+        asking = _Asking(account=f"{self.server.user} at {self.server.address.host}")
         answer: dict[str, Any] = {}
         try:
             if not _KEY.fullmatch(claim.action.key):
@@ -254,9 +264,9 @@ class ImapResolver:
             with _opened(self.server, began + self.timeout_s) as mailbox:
                 answer = self._look(mailbox, claim, now, asking)
             reply, problem = Reply.ANSWERED, ""
-        except _Unusable as exc:
+        except (_Unusable, AddressRefused) as exc:
             reply, problem = Reply.UNUSABLE, str(exc)
-        except (OSError, imaplib.IMAP4.error, ImapToolsError, _Malformed) as exc:
+        except (OSError, imaplib.IMAP4.error, ImapToolsError, _Malformed, NoResponse) as exc:
             reply, problem = Reply.NO_ANSWER, _no_answer(exc, self.timeout_s)
             asking.status = _status(exc) or asking.status
         return Finding(
@@ -611,10 +621,10 @@ def _opened(server: _Server, until: float) -> Iterator[_MailBox]:
     wire = _Wire(sock, until)
     try:
         if context and server.security == TLS:
-            wire.secure(context, server.host)
+            wire.secure(context, server.address.host)
         client = _Client(wire)
         if context and server.security == STARTTLS:
-            _start_tls(client, wire, context, server.host)
+            _start_tls(client, wire, context, server.address.host)
         mailbox = _MailBox(client)
         _log_in(mailbox, server)
         yield mailbox
@@ -627,7 +637,14 @@ def _opened(server: _Server, until: float) -> Iterator[_MailBox]:
 
 
 def _connect(server: _Server, until: float) -> socket.socket:
-    return socket.create_connection((server.host, server.port), timeout=max(0.001, until - monotonic()))
+    """To an address that was checked, whatever else the name may lead to later."""
+    failed = OSError("no address")
+    for address in resolve(server.address, seconds=until - monotonic()):
+        try:
+            return socket.create_connection((address, server.address.port), timeout=max(0.001, until - monotonic()))
+        except OSError as exc:
+            failed = exc
+    raise failed
 
 
 def _start_tls(client: _Client, wire: _Wire, context: ssl.SSLContext, host: str) -> None:
@@ -673,7 +690,7 @@ def _status(exc: Exception) -> str:
 def _no_answer(exc: Exception, timeout_s: float) -> str:
     if isinstance(exc, TimeoutError):
         return f"the server did not answer within {timeout_s:g} s"
-    if isinstance(exc, _Malformed):
+    if isinstance(exc, _Malformed | NoResponse):
         return str(exc)
     if isinstance(exc, UnexpectedCommandStatusError):
         return f"the server answered {_status(exc)}"

@@ -41,6 +41,7 @@ from actions.resolvers.base import (
 from actions.resolvers.claim import people_in
 from actions.resolvers.sql_query import PARAMETERS, Query, read_query
 from actions.resolvers.texts import Texts, read_texts
+from actions.resolvers.web import AddressRefused, NoResponse, WebAddress, parse_host, resolve
 from actions.times import Instant, parse_rfc3339
 
 MAX_ROWS = 50
@@ -51,10 +52,10 @@ MAX_KEY_CHARS = 1_000
 COLUMNS = ("key", "id", "recipient", "amount", "currency", "reference", "at", "effect")
 
 _DSN_PARTS = frozenset(
-    "host hostaddr port dbname user sslmode sslrootcert sslcert sslkey channel_binding gssencmode target_session_attrs "
+    "host port dbname user sslmode sslrootcert sslcert sslkey channel_binding gssencmode target_session_attrs "
     "require_auth application_name".split()
 )
-_PORTS = re.compile(r"[0-9,]*", re.ASCII)
+_SECURE = ("verify-full", "verify-ca", "require")
 _WAKE_S = 0.05
 
 KIND = Kind(
@@ -66,8 +67,10 @@ KIND = Kind(
         Field(
             name="dsn",
             label="Address",
-            help="postgresql://reader@db.example/shop?sslmode=verify-full, without the password. The primary, not a replica.",
+            help="postgresql://reader@db.example/shop?sslmode=verify-full, without the password. The primary, not a replica. A host in a "
+            "private network, or without TLS, has to be allowed by this deployment.",
             is_required=True,
+            is_address=True,
         ),
         Field(name="password", label="Password", help="Of that role.", type=FieldType.SECRET, is_required=True),
         Field(
@@ -116,10 +119,11 @@ def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], al
     texts = read_texts(KIND, settings, secrets)
     timeout_s = float(texts.number("timeout_s", at_least=Decimal("0.05"), at_most=10))
     given = _read_dsn(texts)
+    addresses = _addresses(given, allowed)
     return SqlResolver(
         name=name,
         proves_absence=texts.flag("proves_absence"),
-        place=f"{given.get('host') or given.get('hostaddr')}",
+        addresses=addresses,
         conninfo=make_conninfo("", **{**given, "password": texts.text("password"), **_own_settings(timeout_s)}),
         password=texts.text("password"),
         query=read_query(texts.text("query")),
@@ -139,13 +143,27 @@ def _read_dsn(texts: Texts) -> dict[str, Any]:
         raise InvalidDefinition("dsn", "holds a password; that belongs into its own field")
     if unknown := sorted(set(given) - _DSN_PARTS):
         raise InvalidDefinition("dsn", f"may not set {unknown[0]}")
-    if not (given.get("host") or given.get("hostaddr")) or not given.get("dbname") or not given.get("user"):
+    if not (given.get("host") and given.get("dbname") and given.get("user")):
         raise InvalidDefinition("dsn", "names a host, a database and a user")
-    if not _PORTS.fullmatch(str(given.get("port", ""))):
-        raise InvalidDefinition("dsn", "has a port that is no number")
     if given.get("target_session_attrs") == "read-write":
         raise InvalidDefinition("dsn", "finds the primary by target_session_attrs=primary: what is asked here may never write")
     return given
+
+
+def _addresses(given: Mapping[str, Any], allowed: Allowed) -> tuple[WebAddress, ...]:
+    """Each host with its port. One that the deployment does not allow by name has to be public, and is spoken to by TLS only."""
+    hosts = str(given["host"]).split(",")
+    ports = str(given.get("port") or "5432").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    if len(ports) != len(hosts) or not all(re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) for port in ports):
+        raise InvalidDefinition("dsn", "has a port that is no number, or not one for each host")
+    try:
+        found = tuple(parse_host(host, int(port), allowed.hosts) for host, port in zip(hosts, ports, strict=True))
+    except AddressRefused as exc:
+        raise InvalidDefinition("dsn", f"host: {exc}") from None
+    if given.get("sslmode") not in _SECURE and not all(address.is_allowed for address in found):
+        raise InvalidDefinition("dsn", f"needs sslmode={' or '.join(_SECURE)}, unless the deployment allows this host by name")
+    return found
 
 
 def _own_settings(timeout_s: float) -> dict[str, str]:
@@ -166,7 +184,7 @@ class SqlResolver:
     kind: str = "sql"
     proves_absence: bool
     copies_are_normal: bool = False
-    place: str
+    addresses: tuple[WebAddress, ...]
     conninfo: str = field(repr=False)
     password: str = field(repr=False)
     query: Query
@@ -177,16 +195,18 @@ class SqlResolver:
     def ask(self, claim: Claim, *, now: Instant) -> Finding:
         """See base.Resolver."""
         began = monotonic()
-        asking = _Asking(account=f"a database at {self.place}")
+        asking = _Asking(account=f"a database at {self._place()}")
         answer: dict[str, Any] = {}
         try:
             if not _can_stand(claim.action.key):
                 raise _Unusable("this action's key cannot stand in a database")
-            with _opened(self.conninfo, began + self.timeout_s) as connection:
+            with _opened(self.conninfo, self.addresses, began + self.timeout_s) as connection:
                 answer = self._look(connection, claim, asking)
             reply, problem = Reply.ANSWERED, ""
-        except _Unusable as exc:
+        except (_Unusable, AddressRefused) as exc:
             reply, problem = Reply.UNUSABLE, str(exc)
+        except NoResponse as exc:
+            reply, problem = Reply.NO_ANSWER, str(exc)
         except TimeoutError:
             reply, problem = Reply.NO_ANSWER, f"the database did not answer within {self.timeout_s:g} s"
         except psycopg.Error as exc:
@@ -203,6 +223,9 @@ class SqlResolver:
             answer_digest=asking.digest.hexdigest() if asking.asked else "",
             **answer,
         )
+
+    def _place(self) -> str:
+        return ", ".join(address.host for address in self.addresses)
 
     def _look(self, connection: _Connection, claim: Claim, asking: _Asking) -> dict[str, Any]:
         asking.account, doubts = self._describe(connection)
@@ -230,7 +253,7 @@ class SqlResolver:
     def _describe(self, connection: _Connection) -> tuple[str, list[str]]:
         database, user, is_replica = connection.one("SELECT current_database(), current_user, pg_is_in_recovery()", [])
         doubts = ["this is a replica: it may lag behind, so what is not there proves nothing"] if is_replica else []
-        return f"database {database} at {self.place}, as {user}", doubts
+        return f"database {database} at {self._place()}, as {user}", doubts
 
     def _open_transactions(self, connection: _Connection) -> list[str]:
         """A worker that died inside of a transaction, or whose connection hangs, may have written without having committed."""
@@ -425,8 +448,12 @@ def _watched(gen: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
 
 
 @contextmanager
-def _opened(conninfo: str, until: float) -> Iterator[_Connection]:
+def _opened(conninfo: str, addresses: tuple[WebAddress, ...], until: float) -> Iterator[_Connection]:
     """In a READ ONLY transaction in which each statement sees what was committed before it; closed in any case."""
+    # To addresses that were checked; libpq keeps the names for certificates.
+    pinned = [(one.host, found, str(one.port)) for one in addresses for found in resolve(one, seconds=until - monotonic())]
+    hosts, found, ports = (",".join(part) for part in zip(*pinned, strict=True))
+    conninfo = make_conninfo(conninfo, host=hosts, hostaddr=found, port=ports)
     # Not psycopg's own connect(): it waits for two seconds at least.
     connection = _Connection(waiting.wait_conn(_watched(generators.connect(conninfo), until), interval=_WAKE_S))
     try:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import httpx
 import stripe
 
 from actions.money import minor_digits
@@ -39,6 +36,7 @@ from actions.resolvers.base import (
     Windows,
 )
 from actions.resolvers.texts import Texts, read_texts
+from actions.resolvers.web import AddressRefused, NoResponse, Response, WebLimits, fetch, parse_address
 from actions.times import SECOND, Instant
 
 MAX_BYTES = 1_048_576
@@ -133,7 +131,13 @@ KIND = Kind(
             help="Set this if the tool writes the key into the metadata of every object in the same request that makes it.",
             type=FieldType.FLAG,
         ),
-        Field(name="api_base", label="Address", help="Only for a stand-in that this deployment allows.", default=API_BASE),
+        Field(
+            name="api_base",
+            label="Address",
+            help="Only for a stand-in that this deployment allows.",
+            default=API_BASE,
+            is_address=True,
+        ),
         Field(
             name="timeout_s",
             label="Time limit",
@@ -163,6 +167,7 @@ def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], al
         proves_absence=texts.flag("proves_absence"),
         api_key=_api_key(texts),
         api_base=_api_base(texts, allowed),
+        allowed_hosts=allowed.hosts,
         account=texts.text("account"),
         object=texts.text("object"),
         metadata_key=texts.text("metadata_key"),
@@ -177,9 +182,8 @@ def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], al
 
 @cache
 def _load() -> None:
-    """What SDK and TLS load when they are first used, so that the first question has all of its time."""
-    _authorities()
-    client = stripe.StripeClient("rk_test_nobody", http_client=_Line(until=0.0, is_direct=True))
+    """What the SDK loads when it is first used, so that the first question has all of its time."""
+    client = stripe.StripeClient("rk_test_nobody", http_client=_Line(until=0.0, allowed_hosts=frozenset()))
     for kind in OBJECTS:
         getattr(client.v1, f"{kind}s")
 
@@ -197,12 +201,10 @@ def _api_base(texts: Texts, allowed: Allowed) -> str:
     if base == API_BASE:
         return base
     try:
-        parts = urlsplit(base)
-        host, port = (parts.hostname or "").lower(), parts.port
-    except ValueError:
-        raise InvalidDefinition("api_base", "is not an address") from None
-    plain = parts.scheme in ("http", "https") and not (parts.path or parts.query or parts.fragment or parts.username)
-    if not plain or not {host, f"{host}:{port}"} & allowed.hosts:
+        address = parse_address(base, allowed.hosts)
+    except AddressRefused as exc:
+        raise InvalidDefinition("api_base", str(exc)) from None
+    if not address.is_allowed or address.target != "/":
         raise InvalidDefinition("api_base", f"is {API_BASE}, or the bare address of a host that this deployment allows")
     return base
 
@@ -217,6 +219,7 @@ class StripeResolver:
     copies_are_normal: bool = False
     api_key: str = field(repr=False)
     api_base: str
+    allowed_hosts: frozenset[str]
     account: str
     object: str
     metadata_key: str
@@ -230,7 +233,7 @@ class StripeResolver:
     def ask(self, claim: Claim, *, now: Instant) -> Finding:
         """See base.Resolver."""
         began = monotonic()
-        line = _Line(until=began + self.timeout_s, is_direct=self.api_base != API_BASE)
+        line = _Line(until=began + self.timeout_s, allowed_hosts=self.allowed_hosts)
         answer: dict[str, Any] = {}
         retry_after_s = 0
         try:
@@ -238,14 +241,14 @@ class StripeResolver:
             reply, problem = Reply.ANSWERED, ""
         except _NoAnswer as exc:
             reply, problem, retry_after_s = Reply.NO_ANSWER, str(exc), exc.retry_after_s
+        except AddressRefused as exc:
+            reply, problem = Reply.UNUSABLE, str(exc)
         except (stripe.AuthenticationError, stripe.PermissionError) as exc:
             reply, problem = Reply.UNUSABLE, f"Stripe refuses this key, or it may not read {self.object}s ({exc.http_status})"
         except stripe.InvalidRequestError as exc:
             reply, problem = Reply.UNUSABLE, f"Stripe refuses the question ({exc.http_status}{_code(exc)})"
         except stripe.StripeError as exc:
             reply, problem = Reply.NO_ANSWER, f"Stripe answered with an error ({exc.http_status or type(exc).__name__})"
-        finally:
-            line.close()
         account = answer.pop("account", "") or self.account or "an account that this key does not tell"
         return Finding(
             reply=reply,
@@ -485,25 +488,18 @@ class _NoAnswer(Exception):
         super().__init__(problem)
 
 
-@cache
-def _authorities() -> ssl.SSLContext:
-    """Reading them takes longer than asking."""
-    return httpx.create_ssl_context()
-
-
 class _Line(stripe.HTTPClient):
     """What the SDK talks through: GET only, within time and size, and nothing but an answer in JSON gets back to it."""
 
-    name = "httpx"
+    name = "settle"
 
-    def __init__(self, *, until: float, is_direct: bool) -> None:
+    def __init__(self, *, until: float, allowed_hosts: frozenset[str]) -> None:
         super().__init__()
         self.asked: list[str] = []
         self.status = ""
         self.digest = hashlib.sha256()
         self._until = until
-        # A stand-in is on a network of ours, where a proxy of the environment has no business.
-        self._client = httpx.Client(verify=_authorities(), follow_redirects=False, trust_env=not is_direct)
+        self._allowed_hosts = allowed_hosts
 
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None, **_: Any
@@ -512,58 +508,32 @@ class _Line(stripe.HTTPClient):
             raise _NoAnswer("only questions are asked, and this was none")  # the SDK reads by GET alone
         path = urlsplit(url)
         self.asked.append(f"GET {path.path}{'?' if path.query else ''}{unquote(path.query)}"[:1_000])
+        limits = WebLimits(seconds=self._until - monotonic(), body_bytes=MAX_BYTES)
         try:
-            with self._sent(url, headers or {}) as response:
-                self.status = str(response.status_code)
-                body = self._read(response)
-        except (httpx.TimeoutException, TimeoutError):
-            raise _NoAnswer("Stripe did not answer in time") from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
-            raise _NoAnswer(f"no connection to Stripe ({type(exc).__name__})") from None
-        self.digest.update(body)
-        _check(response, body)
-        return body.decode(), response.status_code, dict(response.headers)
+            response = fetch(url, headers=headers, allowed_hosts=self._allowed_hosts, limits=limits)
+        except NoResponse as exc:
+            raise _NoAnswer(str(exc)) from None
+        self.status = str(response.status)
+        self.digest.update(response.body)
+        _check(response)
+        return response.body.decode(), response.status, {}
 
     def close(self) -> None:
-        self._client.close()
-
-    @contextmanager
-    def _sent(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        left = self._until - monotonic()
-        if left <= 0:
-            raise TimeoutError
-        given = {**headers, "Accept-Encoding": "identity"}
-        with self._client.stream("GET", url, headers=given, timeout=left) as response:
-            yield response
-
-    def _read(self, response: httpx.Response) -> bytes:
-        body = bytearray()
-        for part in response.iter_raw():
-            body += part
-            if len(body) > MAX_BYTES:
-                raise _NoAnswer(f"Stripe's answer is longer than {MAX_BYTES:,} bytes")
-            if monotonic() > self._until:
-                raise TimeoutError
-        return bytes(body)
+        """Each request has a connection of its own, which is closed by now."""
 
 
-def _check(response: httpx.Response, body: bytes) -> None:
+def _check(response: Response) -> None:
     """Before the SDK sees it: what is no answer in JSON never becomes one."""
-    status = response.status_code
+    status = response.status
     if status == 429:
-        raise _NoAnswer("Stripe asks for patience (429)", retry_after_s=_retry_after_s(response.headers))
-    if status >= 500 or status < 200 or 300 <= status < 400:
-        raise _NoAnswer(f"Stripe answered {status}", retry_after_s=_retry_after_s(response.headers))
+        raise _NoAnswer("Stripe asks for patience (429)", retry_after_s=response.retry_after_s)
+    if status >= 500 or status < 200:
+        raise _NoAnswer(f"Stripe answered {status}", retry_after_s=response.retry_after_s)
     try:
-        value = json.loads(body)
+        value = json.loads(response.body.decode())
     except (ValueError, RecursionError):
         raise _NoAnswer(f"Stripe answered {status} with something that is no JSON") from None
-    is_object = isinstance(value, dict) and isinstance(cast("dict[str, Any]", value).get("object"), str)
+    is_object = isinstance(value, dict) and isinstance(value.get("object"), str)
     is_error = status >= 400 and isinstance(value, dict) and isinstance(value.get("error"), dict)
     if not (is_object if status < 300 else is_error):
         raise _NoAnswer(f"Stripe answered {status} with something that is not Stripe's")
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> int:
-    given = headers.get("retry-after", "")
-    return min(int(given), 86_400) if given.isascii() and given.isdigit() and len(given) < 9 else 0

@@ -171,6 +171,18 @@ def parse_address(url: str, allowed_hosts: Iterable[str] = ()) -> WebAddress:
     )
 
 
+def parse_host(host: str, port: int, allowed_hosts: Iterable[str] = ()) -> WebAddress:
+    """The same for a server that speaks another protocol: its name or address, and a port.
+
+    Raises:
+        AddressRefused: which part cannot be used and why.
+    """
+    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    if re.search(r"[/?#@]", host):
+        raise AddressRefused("is a server's name or address alone")
+    return parse_address(f"https://{bracketed}:{port}", allowed_hosts)
+
+
 def _host_and_port(authority: str, scheme: str) -> tuple[str, int]:
     found = _AUTHORITY.fullmatch(authority)
     host, port = (found[1].lower(), found[2]) if found else ("", None)

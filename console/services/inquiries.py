@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
+from weakref import WeakKeyDictionary
 
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
@@ -30,7 +31,7 @@ RECHECK_WITHIN = timedelta(days=7)
 LOOK_ANYWAY_S = 60.0
 _ASKED_ABOUT = frozenset({ActionState.INTERRUPTED, ActionState.UNKNOWN})
 
-_looked: dict[str, tuple[Watch, frozenset[tuple[str, str]], float]] = {}
+_looked: WeakKeyDictionary[ActionStore, tuple[Watch, frozenset[tuple[str, str]], float]] = WeakKeyDictionary()
 """By store: the numbers, policies and moment of the last look of this process; only to spare the store a read that would see the same."""
 
 
@@ -85,7 +86,7 @@ def look_again(decision: Decision) -> bool:
 def _discover_in(store: ActionStore, policies: dict[str, Policy]) -> int:
     try:
         watch = store.read_watch()
-        if not _is_worth_a_look(store.name, watch, policies):
+        if not _is_worth_a_look(store, watch, policies):
             return 0
         read = store.read_actions(OPEN_STATUSES, limit=MAX_ROWS_PER_STORE)
     except StoreError as exc:
@@ -97,7 +98,7 @@ def _discover_in(store: ActionStore, policies: dict[str, Policy]) -> int:
     Inquiry.objects.bulk_create(fresh, batch_size=500, ignore_conflicts=True)
     if fresh:
         bump(store.name)
-    _looked[store.name] = (watch, _resolvers(policies), time.monotonic())
+    _looked[store] = (watch, _resolvers(policies), time.monotonic())
     return len(fresh)
 
 
@@ -121,9 +122,9 @@ def _inquiry(store: ActionStore, reading: Reading, policies: dict[str, Policy]) 
     )
 
 
-def _is_worth_a_look(name: str, watch: Watch, policies: dict[str, Policy]) -> bool:
+def _is_worth_a_look(store: ActionStore, watch: Watch, policies: dict[str, Policy]) -> bool:
     """Not where nothing was written, no lease has run out and no policy changed since the last look; now and then anyway."""
-    before = _looked.get(name)
+    before = _looked.get(store)
     if before is None or before[1] != _resolvers(policies) or time.monotonic() - before[2] > LOOK_ANYWAY_S:
         return True
     old = before[0]

@@ -22,6 +22,7 @@ from console import stores
 from console.models import Grant
 from console.services.tokens import create_user_token
 from tests.console import own_resolver as own_resolver_module
+from tests.console.workers import worker as worker
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.memory_writer import MemoryWriter
 

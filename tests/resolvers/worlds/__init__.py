@@ -38,7 +38,7 @@ class World(Protocol):
         ...
 
     def resolver(self, **settings: str) -> Resolver:
-        """Proves absence, with the canary configured and a time limit of at most 0.3 s; `settings` change its form."""
+        """Proves absence, with the canary configured; waits for at most 0.3 s where the world is slow. `settings` change its form."""
         ...
 
     def put(

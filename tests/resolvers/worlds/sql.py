@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from actions.resolvers import build_resolver
-from actions.resolvers.base import Claim, Resolver
+from actions.resolvers.base import Allowed, Claim, Resolver
 from actions.times import SECOND, to_datetime
 from tests.resolvers.makers import BEGAN, make_claim
 from tests.resolvers.shop import Shop
@@ -66,9 +66,11 @@ class World:
             "query": self.query(),
             "canary_key": CANARY,
             "proves_absence": "yes",
-            "timeout_s": "0.3",
+            "timeout_s": "0.3" if self.wire.how == SLOW else "5",
         }
-        return build_resolver("sql", "shop-db", {**usual, **settings}, {"password": self.password})
+        return build_resolver(
+            "sql", "shop-db", {**usual, **settings}, {"password": self.password}, allowed=Allowed(hosts=frozenset({"127.0.0.1"}))
+        )
 
     def put(
         self,

@@ -1,0 +1,84 @@
+"""Real Celery workers of a test, that can be killed; and a way to hold one in the middle of a settle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.conf import settings as django_settings
+
+from console.celery import app
+from local import processes
+from tests.recall_writer import RecallWriter
+from tests.servers import POSTGRES_URL
+
+ROOT = Path(__file__).resolve().parents[2]
+Worker = Callable[..., "subprocess.Popen[bytes]"]
+"""Starts one with these variables of the environment beside its own."""
+
+
+@pytest.fixture
+def worker(transactional_db: None, postgres: RecallWriter, tmp_path: Path) -> Iterator[Worker]:
+    """Starts Celery with beat, with this test's database and store and the run's broker. Whatever still runs is killed."""
+    database = django_settings.DATABASES["default"]["NAME"]
+    environment = {
+        **os.environ,
+        "DATABASE_URL": os.environ[POSTGRES_URL].rsplit("/", 1)[0] + f"/{database}",
+        "ACTION_STORES": f"main={django_settings.ACTION_STORES['main']}",
+    }
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(**settings: str) -> subprocess.Popen[bytes]:
+        process = processes.spawn(
+            [sys.executable, "-m", "celery", "-A", "console", "worker", "-B", "-c", "2", "-l", "info", "-s", tmp_path / "beat"],
+            cwd=ROOT,
+            env=environment | settings,
+            log=tmp_path / f"worker-{len(running)}.log",
+        )
+        running.append(process)
+        return process
+
+    app.control.purge()
+    yield start
+    for process in running:
+        kill(process)
+    app.control.purge()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to the worker and its children at once: nobody gets to say goodbye."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def lease_row_held(postgres: RecallWriter, agent: str) -> Iterator[Callable[[], bool]]:
+    """Somebody holds the agent's lease row in a transaction; answers whether somebody else waits for it."""
+    with psycopg.connect(postgres.url) as holder:
+        holder.execute(f"SELECT 1 FROM {postgres.schema}.recall_leases WHERE name = %s FOR UPDATE", [agent])
+
+        def somebody_waits() -> bool:
+            rows = postgres.run(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s AND pid <> pg_backend_pid()",
+                ["%recall_leases%"],
+            )
+            return bool(rows[0][0])
+
+        yield somebody_waits
+        holder.rollback()
