@@ -140,13 +140,14 @@ def _found(standing: Standing) -> tuple[str, str]:
         return "found, not certain", "unknown"
     if standing.grade == Grade.WEAK:
         return "only something like it", "unknown"
-    return ("not found yet" if standing.is_answered else "no answer"), "unknown"
+    return ("not yet" if standing.is_answered else "no answer"), "unknown"
 
 
 def _when_again(standing: Standing) -> str:
     if standing.has_given_up:
         return ", gave up"
     at = standing.check_again_at
-    if at is None or standing.outcome != Outcome.UNKNOWN:
+    # Where something differs, asking again seldom tells more: somebody has to look.
+    if at is None or standing.outcome != Outcome.UNKNOWN or standing.grade == Grade.CONFLICT:
         return ""
-    return f", look again {at:%H:%M}" if at.date() == timezone.now().date() else f", look again {at.day} {at:%b %H:%M}"
+    return f", look again {at:%H:%M}" if at.date() == timezone.now().date() else f", look again {at.day} {at:%b}"

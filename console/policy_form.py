@@ -50,7 +50,7 @@ class FormField:
 
     @property
     def rows(self) -> int:
-        return min(12, max(3, self.value.count("\n") + 2))
+        return min(12, max(2 if self.type == FieldType.CODE else 3, self.value.count("\n") + 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

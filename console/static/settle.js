@@ -113,6 +113,11 @@
     }
     if (!event.detail.elt.hasAttribute("data-live-part") && find("#decision") && (target.id === "decision" || event.detail.elt.id === "decision")) { prepare(document); find("#decision").focus({ preventScroll: true }); }
   });
+  // A button that was pressed is gone with its panel: whoever pressed it stays where they were.
+  document.body.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.target.id !== "world" || event.detail.elt.hasAttribute("data-live-part")) return;
+    (find("#ask-now") || find("#world")).focus({ preventScroll: true });
+  });
   document.addEventListener("animationend", (event) => event.target.classList.remove("changed"));
 
   // --- the decision form: the turn as it would be written, a draft that survives an ended session, one submit ---
@@ -174,13 +179,18 @@
   document.body.addEventListener("htmx:afterRequest", (event) => {
     const form = event.detail.elt, status = event.detail.xhr.status;
     if (status) hear();
+    if (form.matches("button[hx-post]") && !(status && (status < 500 || status === 503))) {
+      const gone = Object.assign(document.createElement("p"), { className: "band is-down", textContent: "No answer came back. Nothing was stored." });
+      gone.setAttribute("role", "alert");
+      event.detail.target.replaceChildren(gone);
+    }
     if (!form.matches("form")) return;
     if (form.dataset.draft && [200, 201, 202].includes(status) && find("#decision > .answer")) sessionStorage.removeItem(draftKey(form));
     for (const button of all("[data-once]", form)) button.disabled = false;
     guard();
     if (status && (status < 500 || status === 503)) return;
     let unknown = find(".no-answer", form);
-    if (!unknown && form.closest("#decision, #status")) {
+    if (!unknown && form.closest("#decision, #status, #world")) {
       // The forms of answers (send again, withdraw) have no place of their own for it.
       unknown = Object.assign(document.createElement("p"), { className: "band no-answer", textContent: "No answer came back, so it is not known what became of it. Send it again: it does nothing twice." });
       unknown.setAttribute("role", "alert");
@@ -243,6 +253,7 @@
   }
   const keys = {
     j: () => move(1), k: () => move(-1), d: () => choose("done"), f: () => choose("failed"),
+    r: () => { const ask = find("#ask-now"); if (ask) ask.click(); },
     o: () => { if (document.activeElement.matches(".strip a")) document.activeElement.click(); },
     "/": () => { const text = find("#f-text"); if (text) { text.closest("details").open = true; text.focus(); } },
     "?": () => help.showModal(),

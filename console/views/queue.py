@@ -69,6 +69,11 @@ class Row:
         return in_few_words(self.standing) if self.standing else ("", "")
 
     @property
+    def way(self) -> bool:
+        """Whether anything has been said about it."""
+        return bool(self.evidence[0] or self.decision or self.note or self.item.unreadable)
+
+    @property
     def weighs(self) -> bool:
         return self.item.facts is not None and self.item.facts.risk < LOWEST_RISK
 

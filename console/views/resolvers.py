@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -173,10 +174,15 @@ def _run(request: HttpRequest, name: str, kind: Kind, definition: Definition | N
     if ref is None:
         known = f"{said[:80]!r} names no action; write" if said else "choose an action, or write"
         raise NobodyToAsk(f"{known} store/agent/number")
-    is_as_saved = definition is not None and typed.values == typed_of(definition).values and not any(typed.secrets.values())
+    is_as_saved = definition is not None and _said(typed) == _said(typed_of(definition)) and not any(typed.secrets.values())
     if is_as_saved and definition is not None and definition.is_enabled:
         return run_saved(name, ref, by=_user(request))
     return run_draft(name, kind.name, typed.values, typed.secrets, ref, by=_user(request))
+
+
+def _said(typed: Typed) -> dict[str, str]:
+    """What a form says; a field that is empty says nothing, whether it was saved or not."""
+    return {name: text.strip() for name, text in typed.values.items() if text.strip()}
 
 
 def _view(ran: DryRun) -> VerdictView:
@@ -307,8 +313,8 @@ def _try_url(name: str, kind: Kind, definition: Definition | None) -> str:
 
 def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None]]:
     """Each version with what it changed; None for the first, and where the one before is not listed any more."""
-    olds = [*versions[1:], None]
-    return [(new, definition_changes(old, new) if old is not None else None) for new, old in zip(versions, olds, strict=True)]
+    changes = [definition_changes(old, new) for new, old in pairwise(versions)]
+    return list(zip_longest(versions, changes))
 
 
 def _problems(kind: Kind, problem: InvalidDefinition | None) -> tuple[dict[str, str], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -154,7 +155,8 @@ def _page(request: HttpRequest, name: str, policy: Policy, said: dict[str, str],
     by_name = {definition.name: definition for definition in definitions}
     line = find_line(registry, name)
     versions = list_versions(name, limit=VERSIONS_SHOWN)
-    olds = [*versions[1:], Policy(tool=name, version=0)]
+    # The first one is compared with the defaults.
+    older = [*versions, Policy(tool=name, version=0)]
     return {
         "tool": name,
         "line": line or empty_line(name, policy, by_name.get(policy.resolver)),
@@ -167,7 +169,7 @@ def _page(request: HttpRequest, name: str, policy: Policy, said: dict[str, str],
         "may_admin": may(request.user, Right.ADMIN, tool=name),
         "reads_resolvers": may(request.user, Right.READ),
         "is_plain": "," not in name and show(name).plain == name,
-        "history": [(version, policy_changes(old, version)) for version, old in zip(versions, olds, strict=True)],
+        "history": [(version, policy_changes(old, version)) for version, old in pairwise(older)],
         "form_url": tool_address(name),
         "simulator_url": reverse("simulator"),
     }

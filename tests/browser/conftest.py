@@ -22,6 +22,7 @@ from pytest_django import DjangoDbBlocker
 from actions.store import open_store
 from console.models import Grant
 from local.postgres import Postgres
+from tests.browser import ledger
 from tests.recall_writer import RecallWriter
 
 # Playwright's own loop runs in the thread in which the tests use the database.
@@ -58,6 +59,7 @@ def site(django_db_setup: None, django_db_blocker: DjangoDbBlocker, pg_server: P
         "DATABASE_URL": pg_server.url(name),
         "ACTION_STORES": f"main={store_url}",
         "CELERY_BROKER_URL": "memory://",
+        "RESOLVER_CALLABLES": ledger.PATH,
     }
     command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(port), "--log-level", "warning"]
     command += ["--timeout-graceful-shutdown", "1"]
@@ -111,9 +113,16 @@ def ben(transactional_db: None) -> User:
     return _person("ben", "viewer")
 
 
-def _person(name: str, role: str) -> User:
+@pytest.fixture
+def eve(transactional_db: None) -> User:
+    """An admin who is an operator too."""
+    return _person("eve", "admin", "operator")
+
+
+def _person(name: str, *roles: str) -> User:
     user = User.objects.create_user(name, password=PASSWORD)
-    Grant.objects.create(user=user, role=role)
+    for role in roles:
+        Grant.objects.create(user=user, role=role)
     return user
 
 

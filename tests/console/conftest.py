@@ -21,6 +21,7 @@ from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
 from console.services.tokens import create_user_token
+from tests.console import own_resolver as own_resolver_module
 from tests.console.workers import worker as worker
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.memory_writer import MemoryWriter
@@ -141,6 +142,14 @@ def amy(person: Cast) -> User:
 def own_addresses(settings: Settings) -> None:
     """The API and the health checks alone."""
     settings.ROOT_URLCONF = "tests.console.addresses"
+
+
+@pytest.fixture
+def own_resolver(settings: Settings) -> None:
+    """The deployment lists the tests' own resolver; it brings nothing until a test says what."""
+    settings.RESOLVER_CALLABLES = (own_resolver_module.PATH,)
+    own_resolver_module.brings.clear()
+    own_resolver_module.asked.clear()
 
 
 class Api:

@@ -61,3 +61,8 @@ def filled(
     form = {**hidden(page), "outcome": outcome, "reason": reason, **fields}
     turn = client.post(path_of(ref, "turn/"), form, headers=HTMX).content.decode()
     return {**form, **{name: value for name, value in hidden(turn).items() if name == "turn_seen"}}
+
+
+def words_of(html: str) -> str:
+    """The same with a space for every tag: for tables and lists, whose cells no character parts."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())

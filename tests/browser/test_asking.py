@@ -1,0 +1,188 @@
+"""Asking the world in a real browser: "Ask now", evidence that fills the form in, policies, resolvers and their dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import expect
+from pytest_django import Settings
+
+from actions.records import ActionRef
+from console import stores
+from console.models import Decision, Definition, Incident, Inquiry, Pace, StoredVerdict
+from console.services import resolve
+from console.services.decide import DecisionRequest, decide
+from console.services.definitions import save_definition
+from console.services.inquiries import look_again
+from console.services.policies import save_policy
+from tests.browser import ledger
+from tests.browser.conftest import SignedIn
+from tests.browser.test_every_page import violations
+from tests.recall_writer import RecallWriter
+
+FOUND = ActionRef("main", "m-1", 1)
+SECRET = "token-xyzzy-0123456789"
+
+
+@pytest.fixture
+def world(records: RecallWriter, eve: User, store_url: str, settings: Settings) -> Iterator[RecallWriter]:
+    """Emails, of which one can be found, and a resolver for them; this process is the worker."""
+    settings.ACTION_STORES = {"main": store_url}
+    settings.RESOLVER_CALLABLES = (ledger.PATH,)
+    stores.reset()
+    save_definition("sent-folder", "python", {"callable": ledger.PATH}, {}, seen_version=0, by=eve)
+    save_policy("send_email", {"resolver": "sent-folder", "is_irreversible": "yes"}, seen_version=0, by=eve)
+    records.lease("m-1", epoch=3)
+    records.action("m-1", 1, args={"to": "found@example.com", "subject": "Refund"})
+    records.action("m-1", 2, args={"to": "differs@example.com", "subject": "Contract"})
+    records.action("m-1", 3, tool="create_payment", args={"amount": 120, "currency": "EUR", "to": "ACME"})
+    yield records
+    stores.reset()
+
+
+def work() -> None:
+    """What a worker does with every question that is due."""
+    for pk in Inquiry.objects.filter(due_at__isnull=False).values_list("pk", flat=True):
+        Pace.objects.all().delete()
+        resolve.ask(pk)
+
+
+@pytest.fixture
+def incident(world: RecallWriter, eve: User) -> Incident:
+    """An email that was written as failed and turned up."""
+    world.action("r-1", 1, args={"to": "found-later@example.com"})
+    decide(ActionRef("main", "r-1", 1), DecisionRequest(outcome="failed", reason="Not there", decision_id=str(uuid4())), by=eve)
+    look_again(Decision.objects.get())
+    resolve.request_asking(FOUND, by=eve)
+    resolve.request_asking(ActionRef("main", "m-1", 2), by=eve)
+    work()
+    return Incident.objects.get()
+
+
+@pytest.mark.parametrize(("light", "width"), [("light", 1440), ("dark", 320)])
+def test_axe_finds_nothing_and_nothing_scrolls_sideways(
+    incident: Incident, eve: User, ben: User, signed_in: SignedIn, light: str, width: int
+) -> None:
+    pages = [
+        "/tools/",
+        "/tools/send_email/",
+        "/resolvers/new/http/",
+        f"/incidents/{incident.pk}/",
+        "/actions/main/m-1/2/",
+        "/?verdict=done",
+    ]
+    more = [
+        "/resolvers/",
+        "/simulator/?tool=send_email",
+        "/incidents/",
+        "/actions/main/r-1/1/",
+        "/?open=main/m-1/1",
+        "/agents/main/m-1/",
+    ]
+    read_only = ["/tools/send_email/", "/resolvers/sent-folder/"]
+    found: dict[str, object] = {}
+
+    for user, paths in ((eve, pages + more * (light == "light")), (ben, read_only * (light == "light"))):
+        page = signed_in(user, color_scheme=light, viewport={"width": width, "height": 800})
+        for path in paths:
+            page.goto(path)
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            if lines := violations(page) + ([f"{wide} px too wide"] if wide > 0 else []):
+                found[f"{user} {path}"] = lines
+
+    assert found == {}
+
+
+def test_asking_shows_at_once_that_it_asks_and_then_by_itself_what_was_found(
+    world: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+
+    page.get_by_role("button", name="Ask sent-folder now").click()
+    expect(page.locator("#world")).to_contain_text("Asking …")
+    expect(page.locator("#ask-now")).to_be_focused()
+    work()
+
+    expect(page.locator("#world .verdict")).to_contain_text("found by our key; the fields agree", timeout=3_000)
+    expect(page.locator("#world")).not_to_contain_text("Asking …")
+    assert StoredVerdict.objects.get().asked_for == "ana"
+
+
+def test_what_somebody_reads_is_not_folded_up_by_what_changes_elsewhere(
+    world: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    resolve.request_asking(FOUND, by=ana)
+    work()
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    page.locator("#world .verdict summary").click()
+    expect(page.locator("#world .rule")).to_be_hidden()
+
+    with page.expect_response(lambda response: "/status/" in response.url and response.status == 200):
+        world.action("m-9", 1)
+
+    expect(page.locator("#world .verdict summary")).to_be_visible()
+    expect(page.locator("#world .rule")).to_be_hidden()
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_evidence_fills_the_form_in_and_a_person_writes_it(
+    world: RecallWriter, ana: User, signed_in: SignedIn, has_scripts: bool
+) -> None:
+    resolve.request_asking(FOUND, by=ana)
+    work()
+    page = signed_in(ana, java_script_enabled=has_scripts)
+    page.goto("/actions/main/m-1/1/")
+
+    page.locator(".chips.evidence button").first.click()
+    expect(page.locator(".slip")).to_contain_text("resolver sent-folder, exact")
+    assert not Decision.objects.exists()
+    page.get_by_role("button", name="Write: it happened").click()
+
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    assert Decision.objects.get().evidence_id == StoredVerdict.objects.get().evidence_id
+    assert world.body_of("m-1:act:1")["status"] == "done"
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_a_dry_run_of_what_is_typed_stores_nothing_and_keeps_the_typed_secret_to_the_browser(
+    world: RecallWriter, eve: User, signed_in: SignedIn, has_scripts: bool
+) -> None:
+    page = signed_in(eve, java_script_enabled=has_scripts)
+    page.goto("/resolvers/new/http/")
+    page.fill("#field-name", "provider")
+    page.fill("#field-set-url", "https://127.0.0.1:1/payments")
+    page.select_option("#field-set-auth", "bearer")
+    page.fill("#field-set-secret", SECRET)
+    page.fill("#field-set-key", "object.key")
+    page.select_option("#dry-open", "main/m-1/3")
+
+    page.get_by_role("button", name="Ask, and change nothing").click()
+
+    expect(page.locator("#dry-run")).to_contain_text("Nobody was asked. Address: 127.0.0.1 is loopback")
+    assert page.input_value("#field-set-secret") == (SECRET if has_scripts else "")
+    assert page.input_value("#field-name") == "provider"
+    assert Definition.objects.count() == 1
+    assert not StoredVerdict.objects.exists()
+
+
+def test_a_policy_is_saved_by_keyboard_and_a_wrong_one_names_its_field(
+    world: RecallWriter, eve: User, signed_in: SignedIn
+) -> None:
+    page = signed_in(eve)
+    page.goto("/tools/create_payment/")
+
+    page.fill("#field-settle_window_s", "90")
+    page.keyboard.press("Enter")
+    expect(page.locator(".has-problem .error")).to_contain_text("no length of time")
+    page.fill("#field-settle_window_s", "90 min")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_text("Saved as version 1.")).to_be_visible()
+    expect(page.locator(".versions")).to_contain_text("1 h 30 min")
