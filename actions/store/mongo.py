@@ -243,7 +243,7 @@ class MongoStore:
             written = self._find_link(db, {"kind": "settled", "decision_id": entry.decision_id}, session)
             if written is not None:
                 return answer_repeat(written, entry)
-            place = self._look(db)
+            place = self._look(db, session)
             if place is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             found = self._look_at_action(db, place, ref, session)
@@ -447,10 +447,10 @@ class MongoStore:
 
     # --- records ---
 
-    def _look(self, db: Mongo) -> Place | None:
+    def _look(self, db: Mongo, session: ClientSession | None = None) -> Place | None:
         """What the registry says; remembered once Recall has written its first record. None before."""
         if self._known is None:
-            row = db[REGISTRY].find_one({"_id": self._address.collection}, {"coll": 1, "dim": 1})
+            row = db[REGISTRY].find_one({"_id": self._address.collection}, {"coll": 1, "dim": 1}, session=session)
             if row is None:
                 return None
             records, dimension = row.get("coll"), row.get("dim")
