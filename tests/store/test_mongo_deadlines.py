@@ -42,7 +42,7 @@ class Far:
 
 @pytest.fixture
 def far(mongo_url: str) -> Iterator[Far]:
-    """In a database of its own: a transaction that is cut off keeps what it locked until its minute is over."""
+    """In a database of its own: the stand-in locks more than a transaction wrote, and one that is cut off lasts until its minute is over."""
     url = with_collection(mongo_url)
     server = urlsplit(url)
     with (

@@ -33,7 +33,7 @@ from local.mongo import Mongo
 from tests.mongo_writer import MongoWriter
 from tests.recall_writer import turn_metadata
 from tests.servers import MONGO_URL
-from tests.store.conftest import with_option
+from tests.store.conftest import with_collection, with_option
 from tests.store.gestures import decide, look_at_world, verify
 
 MongoPair = tuple[MongoStore, MongoWriter]
@@ -54,19 +54,25 @@ def stand_in(request: pytest.FixtureRequest) -> Iterator[Mongo]:
         yield running.server
 
 
+@pytest.fixture(scope="session")
+def stand_in_url(stand_in: Mongo) -> Iterator[str]:
+    name = f"t_failing_{uuid4().hex[:12]}"
+    with closing(MongoStore(stand_in.url(name))) as store:
+        store.prepare()
+    yield stand_in.url(name)
+    stand_in.drop_database(name)
+
+
 @pytest.fixture
-def address(stand_in: Mongo, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(stand_in_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Its clients ask after the server's health more often than the driver allows, since none of these failures is its real state."""
     monkeypatch.setattr(pymongo.common, "MIN_HEARTBEAT_INTERVAL", 0.02)
-    name = f"t_{uuid4().hex[:16]}"
-    yield with_option(stand_in.url(name), "serverMonitoringMode=poll&heartbeatFrequencyMS=500")
-    stand_in.drop_database(name)
+    return with_option(with_collection(stand_in_url), "serverMonitoringMode=poll&heartbeatFrequencyMS=500")
 
 
 @pytest.fixture
 def pair(address: str) -> Iterator[MongoPair]:
     with closing(MongoStore(address)) as store, MongoWriter(address) as recall:
-        store.prepare()
         yield store, recall.create()
 
 
@@ -160,8 +166,15 @@ def test_a_settle_sends_these_commands(pair: MongoPair, address: str, commands: 
     assert commands.names == SETTLE
 
 
-@pytest.mark.parametrize("how", [{"errorCode": 8000}, {"closeConnection": True}], ids=["an error", "a lost connection"])
-@pytest.mark.parametrize("place", range(1, len(SETTLE) - 1), ids=[f"{n}-{name}" for n, name in enumerate(SETTLE)][1:-1])
+LOST = [1, 3, 7, 9, 12]
+"""Where a connection is lost for good, which the driver takes the same way wherever it is: before the transaction wrote, in it, at its end."""
+
+
+@pytest.mark.parametrize(
+    ("place", "how"),
+    [pytest.param(n, {"errorCode": 8000}, id=f"{n}-{SETTLE[n]}-an error") for n in range(1, len(SETTLE) - 1)]
+    + [pytest.param(n, {"closeConnection": True}, id=f"{n}-{SETTLE[n]}-a lost connection") for n in LOST],
+)
 def test_nothing_is_half_written(pair: MongoPair, hasty: MongoStore, place: int, how: dict[str, object]) -> None:
     store, recall = pair
     ref = begun(recall)
