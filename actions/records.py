@@ -223,7 +223,7 @@ class NewEntry:
     `content_digest` is over the unredacted decision, so that the same decision id with other content is noticed.
     """
 
-    kind: str  # settled, proposed, held, waiting, withdrawn, refused, observed, prepared ...
+    kind: str  # settled, proposed, held, waiting, withdrawn, refused, evicted, observed, prepared ...
     actor: str  # "operator ana", "resolver sent-folder", "system sweep"
     agent: str = ""
     seq: int | None = None

@@ -6,12 +6,12 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from actions.digests import decision_digest
+from actions.digests import canonical_json, decision_digest, sha256_text
 from actions.errors import InvalidDecision
 from actions.keys import result_ref
-from actions.records import Action, ActionEnd, ActionRef, ActionStatus, NewEntry, Settled
+from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
 from actions.redaction import redact_text
-from actions.rules import check_end, check_end_for
+from actions.rules import MAX_REASON_CHARS, check_end, check_end_for, check_text, has_visible_text
 from actions.store.base import ActionStore
 from actions.turns import SettlementTurn, settlement_turn, store_value
 
@@ -81,6 +81,34 @@ def settle(
         detail=detail or {},
     )
     return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim)
+
+
+def evict(store: ActionStore, agent: str, *, holder: str, reason: str, actor: str, decision_id: str) -> Entry:
+    """Take a live lease away from the holder that was shown, and record who did and why: a deliberate override.
+
+    Closes nothing and tells the agent nothing: a decision that waits is settled afterwards, by `settle`. Errors and the state of the world
+    when each is raised: `ActionStore.evict`.
+
+    Raises:
+        InvalidDecision: the reason or the decision id breaks a rule. Nothing was read or written.
+    """
+    check_decision_id(decision_id)
+    reason = reason.strip()
+    if not has_visible_text(reason):
+        raise InvalidDecision("a reason is required: how do you know that its process is gone?")
+    if len(reason) > MAX_REASON_CHARS:
+        raise InvalidDecision(f"the reason has {len(reason)} characters; the limit is {MAX_REASON_CHARS}")
+    check_text("reason", reason)
+    content = {"agent": agent, "holder": holder, "reason": reason, "actor": actor}
+    entry = NewEntry(
+        kind="evicted",
+        actor=actor,
+        agent=agent,
+        decision_id=decision_id,
+        reason=redact_text(reason),
+        content_digest=sha256_text(canonical_json(content)),
+    )
+    return store.evict(agent, holder=holder, entry=entry)
 
 
 def check_decision_id(decision_id: str) -> None:

@@ -160,6 +160,26 @@ class ActionStore(Protocol):
         """
         ...
 
+    # --- the other write: a deliberate override ---
+
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        """Take a live lease away from exactly this holder, and append the entry that says so: one transaction, all or nothing.
+
+        The lease is left released under the next epoch: the holder's next write or renewal is fenced off, and whoever comes first takes it.
+        Its process is not stopped, nor a call that it is making. The same `entry.decision_id` for the same agent again answers what it
+        wrote before, without writing. The stored entry gets the lease as it was found.
+
+        Raises:
+            LeaseMoved: somebody else holds the agent, or nobody. Nothing was written; `.lease` is what stands there now.
+            DecisionIdReused: the id stands for another eviction of this agent. Nothing was written now.
+            StoreReadOnly: not prepared, rights missing, a standby. Nothing was written.
+            StoreUnusable: what stands there is not Recall's, it does not fence writes, or its lease is at the end of its epochs. Nothing
+                was written.
+            WriteConflict: the lease moved although we held it. Nothing was written.
+            StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
+        """
+        ...
+
     # --- audit entries: empty where the store was never prepared; StoreUnusable where entries are there that we may not read ---
 
     def append_entry(self, entry: NewEntry) -> Entry:

@@ -20,6 +20,7 @@ from actions.errors import (
     ActionNotFound,
     ActionNotOpen,
     LeaseLive,
+    LeaseMoved,
     StoreError,
     StoreReadOnly,
     StoreUnavailable,
@@ -66,6 +67,7 @@ from actions.store.codec import (
     turn_id,
 )
 from actions.store.deadlines import LeftAlone
+from actions.store.evicting import answer_eviction, eviction_entry, require_held
 from actions.store.postgres_connection import (
     DEFAULT_SCHEMA,
     Connection,
@@ -406,6 +408,29 @@ class PostgresStore:
     def _entry_of(self, connection: Connection, tables: Tables, ref: ActionRef) -> Entry | None:
         row = self._first(connection, "find_entry_of_action", tables, self._where() | {"agent": ref.agent, "seq": ref.seq})
         return show_entry(Link(*row)) if row else None
+
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        """The lease's row first: whoever else writes it was before us, and is seen, or waits."""
+
+        def write(connection: Connection) -> Entry:
+            self._require_audit(connection)
+            tables = self._look(connection)
+            if not tables.has_registry or not can_be_stored(agent):
+                raise LeaseMoved(agent, holder, None)
+            params = self._where() | {"agent": agent, "decision_id": entry.decision_id}
+            with self._transaction(connection):
+                row = self._first(connection, "evict_lock_lease", tables, params)
+                if written := self._first(connection, "find_eviction", None, params):
+                    return answer_eviction(show_entry(Link(*written)), entry)
+                found = require_held(self.name, agent, holder, lease_of_row(row) if row else None)
+                sealed = self._seal(connection, eviction_entry(entry, found))
+                release = {"lease_agent": agent, "holder": holder, "epoch": found.epoch}
+                counts = self._one(connection, "evict_finish", tables, self._where() | entry_columns(sealed) | release)
+                if counts != (1, 1, 1):
+                    raise WriteConflict(self.name, f"of entry, head and lease {counts} rows were there to write")
+                return sealed
+
+        return self._write(write)
 
     # --- audit entries ---
 

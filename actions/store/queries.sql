@@ -180,6 +180,32 @@ WITH entry AS (
 )
 SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head), (SELECT count(*) FROM released), (SELECT count(*) FROM moved)
 
+-- name: evict_lock_lease
+-- Statement 1 of an eviction: the lease as nobody else can write it any more. The holder's fenced writes and its renewal wait, or were first.
+-- The clock is read after the wait for it: one that expired meanwhile is not live.
+WITH found AS MATERIALIZED (
+    SELECT name, holder, epoch, expires_at FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s FOR UPDATE
+), clock AS MATERIALIZED (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM found) AS after_found)
+SELECT found.name, found.holder, found.epoch, extract(epoch FROM found.expires_at), extract(epoch FROM clock.at) FROM found, clock
+
+-- name: evict_finish
+-- The last statement: entry, head, and the lease, released under the next epoch. Each must be one row.
+WITH entry AS (
+    INSERT INTO {entries} (chain, number, at, kind, actor, agent, seq, tool, decision_id, outcome, text, prev, hash)
+    VALUES (%(chain)s, %(number)s, %(at)s, %(kind)s, %(actor)s, %(agent)s, %(seq)s, %(tool)s, %(decision_id)s, %(outcome)s, %(text)s,
+        %(prev)s, %(hash)s) RETURNING 1
+), head AS (
+    UPDATE {heads} SET number = %(number)s, hash = %(hash)s WHERE chain = %(chain)s AND number = %(number)s - 1 RETURNING 1
+), released AS (
+    UPDATE {leases} SET epoch = epoch + 1, expires_at = to_timestamp(0)
+    WHERE collection = %(collection)s AND name = %(lease_agent)s AND epoch = %(epoch)s AND holder = %(holder)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head), (SELECT count(*) FROM released)
+
+-- name: find_eviction
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND agent = %(agent)s AND kind = 'evicted' AND decision_id = %(decision_id)s ORDER BY number LIMIT 1
+
 -- name: append_entry
 WITH entry AS (
     INSERT INTO {entries} (chain, number, at, kind, actor, agent, seq, tool, decision_id, outcome, text, prev, hash)
