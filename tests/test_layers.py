@@ -20,11 +20,18 @@ POSTGRES = (
     "actions.store.postgres",
     "actions.store.postgres_connection",
     "actions.store.postgres_deadlines",
+    "actions.store.postgres_discovery",
     "actions.store.postgres_rows",
     "actions.store.postgres_setup",
     "actions.store.postgres_statements",
 )
-MONGO = ("actions.store.mongo", "actions.store.mongo_connection", "actions.store.mongo_documents", "actions.store.mongo_setup")
+MONGO = (
+    "actions.store.mongo",
+    "actions.store.mongo_connection",
+    "actions.store.mongo_discovery",
+    "actions.store.mongo_documents",
+    "actions.store.mongo_setup",
+)
 CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, "actions.store.polign")
 
 

@@ -235,3 +235,24 @@ SELECT number, text, prev, hash, extract(epoch FROM at), kind, actor, agent, seq
 
 -- name: read_head
 SELECT number, hash FROM {heads} WHERE chain = %(chain)s
+
+-- name: discover_schemas
+-- Where Recall's registry and leases stand. From the catalogue alone.
+SELECT n.nspname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname IN ('recall_collections', 'recall_leases') AND (%(only)s::text IS NULL OR n.nspname = %(only)s::text)
+GROUP BY n.nspname HAVING count(*) = 2 ORDER BY n.nspname LIMIT %(limit)s
+
+-- name: discover_collections
+SELECT name, tbl FROM {collections} WHERE right(name, 7) = '_agents' OR right(name, 6) = '__keys' ORDER BY name COLLATE "C" LIMIT %(limit)s
+
+-- name: discover_namespaces
+-- Of a key's record nothing but the namespace leaves the database.
+SELECT DISTINCT metadata->>'namespace' FROM {records} WHERE metadata @> '{{"kind": "key"}}' ORDER BY 1 LIMIT %(limit)s
+
+-- name: discover_counts
+SELECT (SELECT count(*) FROM (SELECT 1 FROM {leases} WHERE collection = %(collection)s LIMIT %(limit)s) AS known),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM {records}
+        WHERE (metadata @> '{{"record": "action", "status": "started"}}'::jsonb OR metadata @> '{{"record": "action", "status": "unknown"}}'::jsonb)
+            AND metadata->>'record' = 'action' AND metadata->>'status' IN ('started', 'unknown')
+        LIMIT %(limit)s) AS opened)
