@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from actions.digests import canonical_json, decision_digest, sha256_text
+from actions.digests import decision_digest, eviction_digest, sha256_text
 from actions.errors import InvalidDecision
 from actions.keys import result_ref
 from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
@@ -99,14 +99,13 @@ def evict(store: ActionStore, agent: str, *, holder: str, reason: str, actor: st
     if len(reason) > MAX_REASON_CHARS:
         raise InvalidDecision(f"the reason has {len(reason)} characters; the limit is {MAX_REASON_CHARS}")
     check_text("reason", reason)
-    content = {"agent": agent, "holder": holder, "reason": reason, "actor": actor}
     entry = NewEntry(
         kind="evicted",
         actor=actor,
         agent=agent,
         decision_id=decision_id,
         reason=redact_text(reason),
-        content_digest=sha256_text(canonical_json(content)),
+        content_digest=eviction_digest(agent, sha256_text(holder), reason, actor),
     )
     return store.evict(agent, holder=holder, entry=entry)
 
