@@ -12,7 +12,7 @@ from actions.keys import result_ref
 from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
 from actions.redaction import redact_text
 from actions.rules import MAX_REASON_CHARS, check_end, check_end_for, check_text, has_visible_text
-from actions.store.base import ActionStore
+from actions.store.base import CONSOLE_HOLDER, ActionStore
 from actions.turns import SettlementTurn, settlement_turn, store_value
 
 DECISION_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
@@ -118,4 +118,4 @@ def check_decision_id(decision_id: str) -> None:
 
 def one_time_holder(actor: str) -> str:
     """A holder string that nobody had before and nobody will have again: equal holders are not fenced from each other."""
-    return f"console:{re.sub(r'[^A-Za-z0-9._-]+', '-', actor)[:40]}:{secrets.token_hex(8)}"
+    return f"{CONSOLE_HOLDER}{re.sub(r'[^A-Za-z0-9._-]+', '-', actor)[:40]}:{secrets.token_hex(8)}"

@@ -36,6 +36,9 @@ from actions.records import (
 MAX_EPOCH = 2**63 - 1
 """The highest epoch a lease can have; a settle needs two more than it finds: one for the lease, one for giving it back."""
 
+CONSOLE_HOLDER = "console:"
+"""How the holder strings of our own settles begin; each is used once."""
+
 SETTLE_TTL = timedelta(seconds=60)
 """How long the lease taken by a settle would live if the transaction could outlive its connection; it cannot."""
 

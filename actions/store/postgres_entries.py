@@ -74,16 +74,30 @@ class PostgresEntries:
         """
         return self._append(new, is_begun=True)
 
+    def append_settled(self, new: NewEntry) -> Entry:
+        """Append a decision's `settled` entry, or answer the one that it has already: there is never a second. Raises as `append` otherwise."""
+        try:
+            return self._append(new, is_begun=False)
+        except DecisionIdTaken:
+            written = self.find_settled(new.decision_id)
+            if written is None:
+                raise WriteConflict(
+                    self._name, f"the entry of decision {new.decision_id} can neither be written nor read"
+                ) from None
+            return written
+
     def find_settled(self, decision_id: str) -> Entry | None:
         return self._database.read(lambda c: self.find_settled_on(c, decision_id)) if can_be_stored(decision_id) else None
 
-    def list_settling(self, decision_id: str) -> tuple[Entry, ...]:
-        """The intents of one decision, oldest first."""
+    def list_settling(self, agent: str, seq: int, *, limit: int) -> tuple[Entry, ...]:
+        """The newest intents about one action, whoever's, newest first."""
 
         def read(connection: Connection) -> tuple[Entry, ...]:
-            return self._settling_on(connection, decision_id) if self.can_read(connection) else ()
+            params = {"chain": self.chain, "agent": agent, "seq": seq, "limit": limit}
+            rows = self._database.all(connection, "list_settling_entries", params) if self.can_read(connection) else []
+            return tuple(show_entry(Link(*row)) for row in rows)
 
-        return self._database.read(read) if can_be_stored(decision_id) else ()
+        return self._database.read(read) if can_be_stored(agent) else ()
 
     def find_of_action(self, agent: str, seq: int) -> Entry | None:
         """The newest `settled` entry about one action."""
@@ -185,13 +199,11 @@ class PostgresEntries:
 
     def _refuse_reuse(self, connection: Connection, new: NewEntry) -> None:
         """Under the head, so that of two who begin at one moment the second sees the first."""
-        for begun in self._settling_on(connection, new.decision_id):
+        params = {"chain": self.chain, "decision_id": new.decision_id}
+        for row in self._database.all(connection, "find_settling_entries", params):
+            begun = show_entry(Link(*row))
             if begun.content_digest != new.content_digest:
                 raise DecisionIdReused(begun)
-
-    def _settling_on(self, connection: Connection, decision_id: str) -> tuple[Entry, ...]:
-        params = {"chain": self.chain, "decision_id": decision_id}
-        return tuple(show_entry(Link(*row)) for row in self._database.all(connection, "list_settling_entries", params))
 
     def _read_links(self, after: int) -> list[Link]:
         def read(connection: Connection) -> list[Link]:

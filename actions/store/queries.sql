@@ -220,9 +220,13 @@ SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head)
 SELECT number, text, prev, hash FROM {entries}
 WHERE chain = %(chain)s AND kind = 'settled' AND decision_id <> '' AND decision_id = %(decision_id)s
 
--- name: list_settling_entries
+-- name: find_settling_entries
 SELECT number, text, prev, hash FROM {entries}
 WHERE chain = %(chain)s AND kind = 'settling' AND decision_id <> '' AND decision_id = %(decision_id)s ORDER BY number
+
+-- name: list_settling_entries
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND agent = %(agent)s AND seq = %(seq)s AND kind = 'settling' ORDER BY number DESC LIMIT %(limit)s
 
 -- name: find_entry_of_action
 SELECT number, text, prev, hash FROM {entries}

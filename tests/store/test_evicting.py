@@ -24,9 +24,11 @@ from actions.records import Entry, Settled
 from actions.settle import evict
 from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
+from actions.store.polign import PolignStore
 from actions.store.postgres import PostgresStore
+from tests.polign_writer import PolignWriter
 from tests.recall_writer import LeaseState, RecallWriter, RecordWriter, run_on, turn_metadata
-from tests.store.conftest import Backend
+from tests.store.conftest import Backend, fenced
 from tests.store.gestures import decide, look_at_world, new_decision_id, race, verify
 from tests.store.memory_writer import MemoryWriter
 from tests.store.test_postgres_all_or_nothing import MOMENTS, RAISE, Wire, in_background, sabotage, wait_until_blocked
@@ -47,6 +49,7 @@ def begun(recall: RecordWriter, agent: str = "a", *, epoch: int = 7) -> Any:
     return ref
 
 
+@fenced
 def test_the_holder_loses_its_lease_and_nothing_else_changes(store: ActionStore, recall: RecordWriter) -> None:
     begun(recall)
     before = look_at_world(store, recall, "a")
@@ -64,6 +67,7 @@ def test_the_holder_loses_its_lease_and_nothing_else_changes(store: ActionStore,
     assert verify(store).is_intact
 
 
+@fenced
 def test_the_evicted_can_neither_write_nor_renew_and_a_decision_goes_through(store: ActionStore, recall: RecordWriter) -> None:
     ref = begun(recall)
 
@@ -76,6 +80,7 @@ def test_the_evicted_can_neither_write_nor_renew_and_a_decision_goes_through(sto
     assert verify(store).is_intact
 
 
+@fenced
 def test_a_lease_that_was_renewed_since_is_still_the_one_that_was_shown(store: ActionStore, recall: RecordWriter) -> None:
     begun(recall)
     recall.renew("a", HOLDER, 7)
@@ -89,6 +94,7 @@ def test_a_lease_that_was_renewed_since_is_still_the_one_that_was_shown(store: A
 @pytest.mark.parametrize(
     ("holder", "state"), [("pod-b:1:bbbb", "live"), (HOLDER, "expired"), (HOLDER, "released"), (f"{HOLDER} ", "live")]
 )
+@fenced
 def test_a_lease_that_is_not_what_was_shown_is_left_alone(
     store: ActionStore, recall: RecordWriter, holder: str, state: LeaseState
 ) -> None:
@@ -105,6 +111,7 @@ def test_a_lease_that_is_not_what_was_shown_is_left_alone(
 
 
 @pytest.mark.parametrize("agent", ["nobody", "a\x00b", "\ud800", ""])
+@fenced
 def test_an_agent_that_was_never_leased_has_nothing_to_take(store: ActionStore, recall: RecordWriter, agent: str) -> None:
     begun(recall)
     before = look_at_world(store, recall, "a")
@@ -116,6 +123,7 @@ def test_an_agent_that_was_never_leased_has_nothing_to_take(store: ActionStore, 
     assert look_at_world(store, recall, "a") == before
 
 
+@fenced
 def test_the_same_id_again_answers_what_it_wrote_whoever_holds_the_agent_by_then(
     store: ActionStore, recall: RecordWriter
 ) -> None:
@@ -130,6 +138,7 @@ def test_the_same_id_again_answers_what_it_wrote_whoever_holds_the_agent_by_then
     assert look_at_world(store, recall, "a") == before
 
 
+@fenced
 def test_the_same_id_with_another_reason_is_refused(store: ActionStore, recall: RecordWriter) -> None:
     begun(recall)
     first = take(store, decision_id="eviction-1")
@@ -159,6 +168,7 @@ def test_an_eviction_without_a_reason_or_an_id_reads_and_writes_nothing(reason: 
     assert look_at_world(store, recall, "a") == before
 
 
+@fenced
 def test_secrets_in_a_reason_do_not_reach_the_history(store: ActionStore, recall: RecordWriter) -> None:
     begun(recall)
 
@@ -167,6 +177,7 @@ def test_secrets_in_a_reason_do_not_reach_the_history(store: ActionStore, recall
     assert "hunter2" not in entry.text
 
 
+@fenced
 def test_a_lease_at_the_end_of_its_epochs_cannot_be_taken_from_anybody(store: ActionStore, recall: RecordWriter) -> None:
     begun(recall, epoch=2**63 - 1)
     before = look_at_world(store, recall, "a")
@@ -198,9 +209,20 @@ def test_where_no_history_is_kept_nobody_is_evicted(request: pytest.FixtureReque
     assert recall.lease_of("a") == (HOLDER, 7, "live")
 
 
+def test_where_nothing_is_fenced_nobody_can_be_evicted(polign: tuple[PolignStore, PolignWriter]) -> None:
+    store, recall = polign
+    recall.action("a", 1)
+
+    with pytest.raises(StoreUnusable, match="compares no lease"):
+        take(store)
+
+    assert store.list_entries(limit=5) == ()
+
+
 # --- races -------------------------------------------------------------------------------------------------------------
 
 
+@fenced
 def test_an_eviction_against_the_holders_renewal_is_one_order_or_the_other(backend: Backend) -> None:
     store, recall, holder = backend.store, backend.recall, backend.another()
     for number in range(ROUNDS):
@@ -216,6 +238,7 @@ def test_an_eviction_against_the_holders_renewal_is_one_order_or_the_other(backe
     assert verify(store).is_intact
 
 
+@fenced
 def test_an_eviction_against_a_fenced_write_loses_nothing_and_lets_nothing_in_afterwards(backend: Backend) -> None:
     store, recall, holder = backend.store, backend.recall, backend.another()
     for number in range(ROUNDS):
@@ -234,6 +257,7 @@ def test_an_eviction_against_a_fenced_write_loses_nothing_and_lets_nothing_in_af
     assert verify(store).is_intact
 
 
+@fenced
 def test_of_two_admins_one_evicts_and_the_other_is_told_that_it_moved(backend: Backend) -> None:
     store, recall, other = backend.store, backend.recall, backend.again()
     for number in range(ROUNDS):
@@ -247,6 +271,7 @@ def test_of_two_admins_one_evicts_and_the_other_is_told_that_it_moved(backend: B
     assert store.read_head().number == ROUNDS
 
 
+@fenced
 def test_a_double_submit_evicts_once(backend: Backend) -> None:
     store, recall, other = backend.store, backend.recall, backend.again()
     for number in range(ROUNDS):
