@@ -30,6 +30,7 @@ class Right(StrEnum):
     APPROVE = "approve"  # be the second person
     EXPORT = "export"  # take the history out
     REVEAL = "reveal"  # see what redaction hides
+    EVICT = "evict"  # take a live lease away, so that a waiting decision can be written
     ADMIN = "admin"  # edit policies, resolvers, users; alone it cannot settle
 
 
@@ -38,7 +39,7 @@ RIGHTS: dict[str, frozenset[Right]] = {
     Role.OPERATOR: frozenset({Right.READ, Right.HISTORY, Right.SETTLE}),
     Role.APPROVER: frozenset({Right.READ, Right.APPROVE}),
     Role.AUDITOR: frozenset({Right.READ, Right.HISTORY, Right.EXPORT, Right.REVEAL}),
-    Role.ADMIN: frozenset({Right.READ, Right.HISTORY, Right.ADMIN}),
+    Role.ADMIN: frozenset({Right.READ, Right.HISTORY, Right.EVICT, Right.ADMIN}),
 }
 """What each role allows (contract, Rights). Roles add up; a superuser has every one."""
 
@@ -103,6 +104,25 @@ def item_or_404(user: Person, ref: ActionRef, right: Right = Right.READ) -> Acti
     tool = item.action.tool if item.action else ""
     require(user, right, store=ref.store, tool=tool, missing=f"store {ref.store} has no action {ref.seq} of agent {ref.agent}")
     return item
+
+
+def store_of_agent_or_404(user: Person, name: str, agent: str, right: Right) -> ActionStore:
+    """The store of an agent, for somebody who has this right on everything in it: what befalls an agent concerns all its tools.
+
+    Nothing is read: whether the store knows such an agent, it says itself.
+
+    Raises:
+        Http404: there is no such store, or no agent can be called so, or the user may see nothing there: all look the same.
+        PermissionDenied: the user may see something there, but lacks this right for every tool.
+    """
+    store = get_store(name)
+    if not may_somewhere(user, Right.READ, store=name):
+        raise Http404(f"no store is called {name!r}")
+    if not is_possible(ActionRef(name, agent, 1)):
+        raise Http404(f"store {name} has no agent of that name")
+    if not may(user, right, store=name):
+        raise PermissionDenied(f"you need a role that may {right} in all of store {name}")
+    return store
 
 
 def require(user: Person, right: Right, *, store: str, tool: str, missing: str) -> None:

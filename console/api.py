@@ -29,6 +29,7 @@ from console.history import HistoryFilter, list_history
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
+from console.services.evict import EvictionRequest, evict
 from console.services.tokens import Caller, find_caller
 from console.stores import get_store
 from console.trouble import log_unexpected
@@ -143,6 +144,25 @@ class DecisionIn(Schema):
     look_again_at: str | None = Field(None, description="RFC 3339; only with later")
 
 
+class EvictionIn(Schema):
+    """An eviction; what its texts may hold, the rules say."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    holder: str = Field(description="the lease's holder, as the item or the agent's page shows it: nobody else is evicted")
+    reason: str = Field(description="how do you know that its process is gone")
+    confirm: str = Field(description="the agent's id once more")
+    decision_id: str = Field(description="8 to 64 of A-Z a-z 0-9 -, made anew for each eviction")
+
+
+class EvictionOut(Schema):
+    """What an eviction came to: its entry, and the decisions that waited, as they stand now."""
+
+    entry: EntryOut
+    decisions: list[DecisionOut]
+    detail: str
+
+
 _ERRORS = {401: ErrorOut, 403: ErrorOut, 404: ErrorOut, 422: ErrorOut}
 
 
@@ -220,6 +240,7 @@ Agent = Annotated[str, Path()]
 Seq = Annotated[int, Path()]
 _ACTION = "/actions/{store}/{agent}/{int:seq}"
 _DECISION = f"{_ACTION}/decision"
+_EVICTION = "/agents/{store}/{agent}/eviction"
 
 
 # --- what may be asked -----------------------------------------------------------------------------------------------
@@ -314,6 +335,29 @@ def delete_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq, 
     return _answer(withdraw(ActionRef(store, agent, seq), by=user, decision_id=decision_id))
 
 
+@api.post(
+    _EVICTION,
+    response={200: EvictionOut, 201: EvictionOut, 409: ErrorOut, 412: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Take an agent's live lease away, for the decisions that wait for it",
+)
+def post_eviction(request: HttpRequest, store: Store, agent: Agent, body: Annotated[EvictionIn, Body()]) -> HttpResponse:
+    """For admins. 201: taken by this request. 200: the same id again. 412: held otherwise by now. Does not stop the old process."""
+    wanted = EvictionRequest(holder=body.holder, reason=body.reason, confirm=body.confirm, decision_id=body.decision_id)
+    answer = evict(store, agent, wanted, by=_user(request))
+    status = STATUS[answer.kind]
+    entry = shapes.entry_json(store, answer.entry) if answer.entry else None
+    if status < 400:
+        decisions = [shapes.decision_json(decision) for decision in answer.decisions]
+        return _json({"entry": entry, "decisions": decisions, "detail": answer.detail}, status=status)
+    body_of_error = {
+        "error": answer.kind.value,
+        "detail": answer.detail,
+        "lease": shapes.lease_json(answer.lease),
+        "entry": entry,
+    }
+    return _with_retry(_json(body_of_error, status=status), answer.kind)
+
+
 @api.get("/audit", response={200: EntriesOut, **_ERRORS}, summary="The history, newest first")
 def list_entries(
     request: HttpRequest,
@@ -343,7 +387,13 @@ def list_entries(
     )
 
 
-_METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "DELETE"], "/audit": ["GET"]}
+_METHODS = {
+    "/actions": ["GET"],
+    _ACTION: ["GET"],
+    _DECISION: ["GET", "POST", "DELETE"],
+    _EVICTION: ["POST"],
+    "/audit": ["GET"],
+}
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -363,15 +413,18 @@ def _refuse(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
 def _refuse_others(path: str, allowed: Sequence[str]) -> None:
     """Answer every other method with JSON too."""
     others = [method for method in _ALL_METHODS if method not in allowed]
-    about_one = "{store}" in path
 
     def refuse_for_one(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+        return _refuse(request, allowed)
+
+    def refuse_for_agent(request: HttpRequest, store: Store, agent: Agent) -> HttpResponse:
         return _refuse(request, allowed)
 
     def refuse(request: HttpRequest) -> HttpResponse:
         return _refuse(request, allowed)
 
-    api.api_operation(others, path, include_in_schema=False)(refuse_for_one if about_one else refuse)
+    chosen = refuse_for_one if "{int:seq}" in path else refuse_for_agent if "{agent}" in path else refuse
+    api.api_operation(others, path, include_in_schema=False)(chosen)
 
 
 def _nothing_here(request: HttpRequest, rest: str) -> HttpResponse:
@@ -408,8 +461,11 @@ def _answer(answer: Answer) -> HttpResponse:
         "item": shapes.item_json(answer.item) if answer.item else None,
         "entry": shapes.entry_json(answer.item.store, answer.entry) if answer.entry and answer.item else None,
     }
-    response = _json(body, status=status)
-    if answer.kind in (AnswerKind.UNAVAILABLE, AnswerKind.READ_ONLY):
+    return _with_retry(_json(body, status=status), answer.kind)
+
+
+def _with_retry(response: HttpResponse, kind: AnswerKind) -> HttpResponse:
+    if kind in (AnswerKind.UNAVAILABLE, AnswerKind.READ_ONLY):
         response["Retry-After"] = "5"
     return response
 

@@ -12,6 +12,7 @@ from actions.queries import ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
 from console.services.decide import DecisionRequest
+from console.services.evict import EvictionRequest, holder_digest
 from console.words import OUTCOMES, STATES
 
 SETTLED = "done,failed,abandoned"
@@ -153,6 +154,26 @@ def new_decision_form(digest: str, action: Action | None = None) -> DecisionForm
     if action is not None and action.action_class is ActionClass.PURE:
         initial["outcome"] = "abandoned"
     return DecisionForm(initial=initial)
+
+
+class EvictionForm(forms.Form):
+    """Why a lease is taken away, and the agent's id typed once more. `holder` is bound to the one that was shown."""
+
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARS,
+        error_messages={"required": "A reason is required: how do you know that its process is gone?"},
+    )
+    confirm = forms.CharField(max_length=255, error_messages={"required": "Type the agent's id to confirm."})
+    holder = forms.CharField(max_length=255)
+    decision_id = forms.CharField(max_length=64)
+
+    def to_request(self) -> EvictionRequest:
+        return EvictionRequest(**self.cleaned_data)
+
+
+def new_eviction_form(holder: str) -> EvictionForm:
+    """An empty form about the holder that is shown now; its id is made here, so that sending it twice is one eviction."""
+    return EvictionForm(initial={"decision_id": str(uuid.uuid4()), "holder": holder_digest(holder)})
 
 
 class HistoryFilters(forms.Form):

@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 
 from console import health
 from console.api import api
-from console.views import account, action, agent, decision, events, history, queue, store
+from console.views import account, action, agent, decision, events, eviction, history, queue, store
 
 
 class AgentConverter:
@@ -56,6 +56,7 @@ pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),
     path("actions/<store:store>/<agent:agent>/<number:seq>/", include(one_action)),
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
+    path("agents/<store:store>/<agent:agent>/eviction/", eviction.eviction, name="eviction"),
     path("history/", history.history, name="history"),
     path("history/<store:store>/<number:number>/", history.entry, name="entry"),
     path("stores/", store.stores, name="stores"),

@@ -90,6 +90,7 @@ ENTRY_KINDS: Mapping[str, str] = {
     "waiting": "decided, waits for the lease",
     "withdrawn": "withdrew",
     "refused": "was refused",
+    "evicted": "took the lease away",
     "observed": "saw it end",
     "prepared": "prepared the store",
     "unreadable": "entry cannot be read",

@@ -36,6 +36,9 @@ from actions.records import (
 MAX_EPOCH = 2**63 - 1
 """The highest epoch a lease can have; a settle needs two more than it finds: one for the lease, one for giving it back."""
 
+CONSOLE_HOLDER = "console:"
+"""How the holder strings of our own settles begin; each is used once."""
+
 SETTLE_TTL = timedelta(seconds=60)
 """How long the lease taken by a settle would live if the transaction could outlive its connection; it cannot."""
 
@@ -156,6 +159,26 @@ class ActionStore(Protocol):
             StoreReadOnly: not prepared, rights missing, a standby. Nothing was written.
             StoreUnusable: what stands there is not Recall's, or its lease is at the end of its epochs. Nothing was written.
             WriteConflict: the records moved although we held the lease. Nothing was written.
+            StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
+        """
+        ...
+
+    # --- the other write: a deliberate override ---
+
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        """Take a live lease away from exactly this holder, and append the entry that says so: one transaction, all or nothing.
+
+        The lease is left released under the next epoch: the holder's next write or renewal is fenced off, and whoever comes first takes it.
+        Its process is not stopped, nor a call that it is making. The same `entry.decision_id` for the same agent again answers what it
+        wrote before, without writing. The stored entry gets the lease as it was found.
+
+        Raises:
+            LeaseMoved: somebody else holds the agent, or nobody. Nothing was written; `.lease` is what stands there now.
+            DecisionIdReused: the id stands for another eviction of this agent. Nothing was written now.
+            StoreReadOnly: not prepared, rights missing, a standby. Nothing was written.
+            StoreUnusable: what stands there is not Recall's, it does not fence writes, or its lease is at the end of its epochs. Nothing
+                was written.
+            WriteConflict: the lease moved although we held it. Nothing was written.
             StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
         """
         ...

@@ -35,8 +35,12 @@ class Closing:
 
     action: Metadata
     inserted: Mapping[str, Metadata]  # by record id: the turn, and the output of a result that overflowed
-    turn_seq: int
+    turn: Turn
     entry: NewEntry
+
+    @property
+    def turn_seq(self) -> int:
+        return self.turn.seq
 
     @property
     def records_written(self) -> int:
@@ -102,8 +106,9 @@ def plan_closing(
     at: Instant,
     seen: str | None = None,
     claim: str | None = None,
+    message_id: str = "",
 ) -> Closing:
-    """Shape everything that one settle writes. `found` is the lease as it was before we took it, `epoch` ours.
+    """Shape everything that one settle writes. `found` is the lease as it was before we took it, `epoch` ours; `message_id` is the turn's.
 
     Raises:
         InvalidDecision: the end does not fit the action's class. Nothing was written.
@@ -115,7 +120,14 @@ def plan_closing(
     value = store_value(end.result, result_ref(action.seq))
     words = settlement_turn(end, value.text)
     turn = Turn(
-        agent=action.agent, seq=newest + 1, role="tool", name=action.tool, content=words.content, brief=words.brief, at=at
+        agent=action.agent,
+        seq=newest + 1,
+        role="tool",
+        name=action.tool,
+        content=words.content,
+        brief=words.brief,
+        message_id=message_id,
+        at=at,
     )
     inserted = {turn_id(turn.agent, turn.seq): encode_turn(turn, epoch=epoch)}
     if value.ref:
@@ -147,7 +159,7 @@ def plan_closing(
     return Closing(
         action=encode_end(metadata, end, epoch=epoch, result=value.text, ref=value.ref, at=at),
         inserted=inserted,
-        turn_seq=turn.seq,
+        turn=turn,
         entry=replace(new, tool=redact_text(action.tool), detail=detail),
     )
 

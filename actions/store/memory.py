@@ -50,6 +50,7 @@ from actions.store.codec import (
     output_id,
     unreadable,
 )
+from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
 from actions.times import RELEASED, Instant
 
 NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
@@ -251,6 +252,18 @@ class MemoryStore:
                 self.put(key, metadata)
             self.leases[ref.agent] = LeaseRow(holder, epoch + 1, RELEASED)
             return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
+
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        with self._lock:
+            self._require_prepared()
+            for known in self.list_entries(limit=len(self.links), agent=agent):
+                if (known.kind, known.decision_id) == (EVICTED, entry.decision_id):
+                    return answer_eviction(known, entry)
+            now = self.clock()
+            found = require_held(self.name, agent, holder, self._lease(agent, now))
+            sealed = self._append(eviction_entry(entry, found), now)
+            self.leases[agent] = LeaseRow(holder, found.epoch + 1, RELEASED)
+            return sealed
 
     # --- audit entries ---
 

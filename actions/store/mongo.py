@@ -72,6 +72,7 @@ from actions.store.codec import (
     unreadable,
 )
 from actions.store.deadlines import LeftAlone, Timeouts
+from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
 from actions.store.mongo_connection import (
     NO_REPLICA_SET,
     PREPARE_TIMEOUT_S,
@@ -205,7 +206,11 @@ class MongoStore:
         if not can_be_stored(agent):
             return None
         with self._connect() as db:
-            rows = list(db[LEASES].aggregate([{"$match": {"_id": self._lease_id(agent)}}, {"$addFields": {"now": "$$NOW"}}]))
+            return self._read_lease(db, agent)
+
+    def _read_lease(self, db: Mongo, agent: str, session: ClientSession | None = None) -> Lease | None:
+        stages = [{"$match": {"_id": self._lease_id(agent)}}, {"$addFields": {"now": "$$NOW"}}]
+        rows = list(db[LEASES].aggregate(stages, session=session))
         return read_lease(self._address.collection, rows[0], read_time(rows[0]["now"])) if rows else None
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
@@ -359,6 +364,28 @@ class MongoStore:
                 self.name,
                 f"of revision and lease {(moved.matched_count, released.matched_count)} were there to write",
             )
+
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        """Runs again whenever the holder's renewal or fenced write, or another settle, came first: all of them write the lease or the head."""
+
+        def write(db: Mongo, session: ClientSession) -> Entry:
+            known = {"kind": EVICTED, "agent": agent, "decision_id": entry.decision_id}
+            written = self._find_link(db, known, session) if can_be_stored(agent) else None
+            if written is not None:
+                return answer_eviction(written, entry)
+            lease = self._read_lease(db, agent, session) if can_be_stored(agent) else None
+            found = require_held(self.name, agent, holder, lease)
+            head = self._hold_head(db, session)
+            taken = db[LEASES].update_one(
+                {"_id": self._lease_id(agent), "epoch": Int64(found.epoch), "holder": holder},
+                {"$inc": {"epoch": Int64(1)}, "$set": {"expires_at": shapes.RELEASED_DATE}},
+                session=session,
+            )
+            if taken.matched_count != 1:
+                raise WriteConflict(self.name, f"the lease of agent {agent} moved while it was taken away")
+            return self._append(db, head, eviction_entry(entry, found), session)
+
+        return self._write(write)
 
     # --- audit entries ---
 

@@ -94,6 +94,7 @@ def action_context(
         "note": latest_notes([ref]).get(ref),
         "check": check,
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
+        "may_evict": may(request.user, Right.EVICT, store=ref.store),
         **_entries(request, ref, tool),
         **decision_context(item, form),
     }

@@ -240,8 +240,11 @@ def _panel(
         if wants_partial(request):
             item = item_or_404(request.user, ref, right)
             tool = item.action.tool if item.action else ""
-            may_settle = may(request.user, Right.SETTLE, store=ref.store, tool=tool)
-            context: dict[str, Any] = {"item": item, "ref": ref, "may_settle": may_settle, **decision_context(item, form)}
+            rights = {
+                "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
+                "may_evict": may(request.user, Right.EVICT, store=ref.store),
+            }
+            context: dict[str, Any] = {"item": item, "ref": ref, **rights, **decision_context(item, form)}
         else:
             context = action_context(request, ref, form=form)
     except StoreError:

@@ -11,10 +11,11 @@ from actions.records import ActionRef, ActionStatus, Settled, Turn
 from actions.settle import settle
 from actions.store.base import ActionStore
 from tests.recall_writer import turn_metadata
-from tests.store.conftest import Backend
+from tests.store.conftest import Backend, fenced
 from tests.store.gestures import an_end, decide, race, verify
 
 ROUNDS = 12
+pytestmark = fenced
 
 
 def turn_names(store: ActionStore, agent: str) -> list[str]:

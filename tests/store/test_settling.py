@@ -13,6 +13,7 @@ from actions.settle import preview_turn
 from actions.store.base import ActionStore
 from actions.times import parse_rfc3339
 from tests.recall_writer import RecordWriter, shortened
+from tests.store.conftest import fenced
 from tests.store.gestures import an_end, decide, look_at_world, readable_action, verify
 
 
@@ -98,9 +99,17 @@ def test_the_agent_reads_what_the_operator_decided(
 
     turn = newest_turn(store, "a")
     assert (turn.seq, turn.role, turn.name, turn.content, turn.brief) == (4, "tool", "send_email", content, brief)
-    assert (turn.message_id, turn.output_ref) == ("", "")
+    assert turn.output_ref == ""
     assert (shown.content, shown.brief) == (content, brief)
     assert (settled.turn_seq, settled.is_repeat) == (4, False)
+
+
+@fenced
+def test_the_turn_has_no_message_id_just_as_recalls_own(store: ActionStore, recall: RecordWriter) -> None:
+    decide(store, recall.action("a", 1))
+
+    assert newest_turn(store, "a").message_id == ""
+    assert "message_id" not in recall.body_of("a:turn:1")
 
 
 def test_the_turn_is_stored_as_recall_finds_it(store: ActionStore, recall: RecordWriter) -> None:
@@ -208,6 +217,7 @@ def test_the_agent_can_resume_at_once_and_reads_the_turn(store: ActionStore, rec
     assert newest_turn(store, "a").name == "send_email"
 
 
+@fenced
 def test_the_revision_moves_by_the_records_written(store: ActionStore, recall: RecordWriter) -> None:
     short, long = recall.action("a", 1), recall.action("a", 2)
     before = recall.revision()
@@ -283,14 +293,24 @@ def test_a_result_of_a_mebibyte_is_kept_whole(store: ActionStore, recall: Record
 
 
 def test_keys_that_we_do_not_know_stay(store: ActionStore, recall: RecordWriter) -> None:
-    ref = recall.action("a", 1, meta={"later": {"x": [1, 2.5, None]}, "exact": 12345678901234567890}, body={"later": [1.5, None]})
+    ref = recall.action("a", 1, meta={"later": [1, 2.5, "x"], "exact": 12345678901234567890}, body={"later": [1.5, None]})
 
     decide(store, ref)
 
     metadata = recall.metadata_of("a:act:1")
     assert metadata is not None
-    assert (metadata["later"], metadata["exact"]) == ({"x": [1, 2.5, None]}, 12345678901234567890)
+    assert (metadata["later"], metadata["exact"]) == ([1, 2.5, "x"], 12345678901234567890)
     assert recall.body_of("a:act:1")["later"] == [1.5, None]
+
+
+@fenced
+def test_objects_among_the_keys_that_we_do_not_know_stay(store: ActionStore, recall: RecordWriter) -> None:
+    """polign_db keeps none in metadata."""
+    decide(store, recall.action("a", 1, meta={"later": {"x": [1, 2.5, None]}}))
+
+    metadata = recall.metadata_of("a:act:1")
+    assert metadata is not None
+    assert metadata["later"] == {"x": [1, 2.5, None]}
 
 
 @pytest.mark.parametrize(
@@ -307,6 +327,7 @@ def test_arguments_that_are_hard_to_keep_come_through_unchanged(store: ActionSto
     assert verify(store).is_intact
 
 
+@fenced
 def test_the_entry_says_what_was_before_and_after(store: ActionStore, recall: RecordWriter) -> None:
     ref = recall.action(
         "a",
@@ -439,6 +460,7 @@ def test_the_same_decision_id_is_answered_even_when_the_agent_lives_again(store:
     assert decide(store, ref, decision_id="decision-1").is_repeat
 
 
+@fenced
 def test_times_are_the_stores_own(store: ActionStore, recall: RecordWriter) -> None:
     ref = recall.action("a", 1)
     earliest = store.read_watch().read_at
