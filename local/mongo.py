@@ -102,7 +102,14 @@ def start(data_dir: Path | None = None, *, standalone: bool = False) -> RunningM
     wished = port.read_text() if port.exists() else "0"  # the last one if we can, so that addresses printed yesterday still work
     port.unlink(missing_ok=True)
     process = processes.spawn(
-        [sys.executable, _PROGRAM, home, "--port", wished, *(["--standalone"] if standalone else [])],
+        [
+            sys.executable,
+            _PROGRAM,
+            home,
+            *("--port", wished),
+            *(["--standalone"] if standalone else []),
+            *(["--forgetful"] if data_dir is None else []),
+        ],
         env=os.environ | {"SETTLE_MONGO_USER": SUPERUSER, "SETTLE_MONGO_PASSWORD": password},
         cwd=home,
         log=log,
