@@ -244,8 +244,8 @@ class CommitUnanswered(Exception):
 
 
 def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Timeouts, *, until: float) -> T:
-    """Run `work` and commit it; again from its start where another writer came first, until that moment. None is begun in the last tenth of
-    the time: it would be cut off in the middle, and its server taken for silent.
+    """Run `work` and commit it; again from its start where another writer came first, until that moment. An attempt that is cut off then says
+    why there was more than one: its server was not silent.
 
     What the driver's with_transaction does, within bounds: that one tries a commit for two minutes, and, once a time limit is over, cannot
     abort any more either, so that the server keeps the lease and the head locked for everybody until the transaction's minute is over.
@@ -254,7 +254,7 @@ def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Time
         CommitUnanswered: it may be written.
         PyMongoError: nothing was written. Whatever else `work` raised: nothing was written.
     """
-    last_start = until - timeouts.write_s / 10
+    conflict: BaseException | None = None
     for attempt in itertools.count(1):
         wait_for_primary(session.client, seconds_left(until))
         session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
@@ -262,10 +262,14 @@ def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Time
             with pymongo.timeout(min(seconds_left(until), timeouts.answer_s)):
                 answer = work()
         except BaseException as exc:
+            is_over = time.monotonic() + _SHORTEST_S > until
             with _last_words(session.client, timeouts):
                 session.abort_transaction()
-            if not is_transient(exc) or is_silence(exc, session.client) or time.monotonic() > last_start:
+            if is_over and conflict is not None and isinstance(exc, PyMongoError) and exc.timeout:
+                raise conflict from exc
+            if not is_transient(exc) or is_silence(exc, session.client) or is_over:
                 raise
+            conflict = exc
         else:
             try:
                 _commit(session, timeouts, until=time.monotonic() + timeouts.commit_s)
@@ -273,8 +277,9 @@ def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Time
                 if not is_transient(exc):
                     _let_go(session, timeouts)
                     raise CommitUnanswered(exc) from exc
-                if time.monotonic() > last_start:
+                if time.monotonic() > until:
                     raise
+                conflict = exc
             else:
                 return answer
         time.sleep(random.random() * min(0.005 * 1.5**attempt, 0.25))  # noqa: S311

@@ -163,7 +163,7 @@ def _turn(answer: object) -> int:
 
 @pytest.mark.parametrize("threads", [8])
 def test_the_chain_holds_after_many_threads_wrote_at_once(backend: Backend, threads: int) -> None:
-    recall, settles = backend.recall, 12
+    recall, settles = backend.recall, 6
     refs = [[recall.action(f"agent-{thread}-{number}", 1) for number in range(settles)] for thread in range(threads)]
     before = recall.revision()
 
