@@ -85,6 +85,7 @@ def presets(kind: CallKind) -> Mapping[str, tuple[str, ...]]:
 
 ENTRY_KINDS: Mapping[str, str] = {
     "settled": "decided",
+    "settling": "began to write",
     "proposed": "proposed",
     "held": "holds back",
     "waiting": "decided, waits for the lease",

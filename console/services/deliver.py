@@ -237,7 +237,18 @@ def _compare_end(row: Decision, store: ActionStore, action: Action, *, first: bo
     if ours is not None:
         mark_written(row, ours, turn_of(ours), WrittenBy.US)
         return None
+    if has_begun(row, store):  # only asking again tells whose end it is, and completes ours
+        mark_written(row, *_settle(row, store, ""), WrittenBy.US)
+        return None
     return _ended(row, ActionNotOpen(row.ref, action, find_ending(store, row.ref)), first=first)
+
+
+def has_begun(row: Decision, store: ActionStore) -> bool:
+    """Whether a part of this decision may be written: only where a store settles in steps, and was cut off between them."""
+    if not row.may_be_written:
+        return False
+    entries = store.list_entries(limit=50, agent=row.agent, seq=row.seq)
+    return any(entry.kind == "settling" and entry.decision_id == row.decision_id for entry in entries)
 
 
 def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:
