@@ -311,6 +311,7 @@ class StoreCheck:
     can_settle: bool = False
     why_not: str = ""  # one sentence with the remedy; empty when can_settle
     warnings: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()  # what nobody may forget while using this store: sentences that stand on every screen of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
