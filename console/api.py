@@ -41,7 +41,7 @@ from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
 from console.services.known_counts import last_known
 from console.services.tokens import Caller, find_caller
-from console.store_news import PLAIN, told
+from console.store_news import complain, told
 from console.stores import get_store
 from console.trouble import log_unexpected
 
@@ -472,8 +472,7 @@ def _problems(user: Person, statuses: Sequence[StoreStatus]) -> list[dict[str, A
 
 
 def _unavailable(user: Person | None, exc: StoreError, **more: Any) -> HttpResponse:
-    detail = f"store {exc.store}: {told(user, exc.store, exc.problem) if user else PLAIN}"
-    response = _json({"error": "unavailable", "detail": detail, **more}, status=503)
+    response = _json({"error": "unavailable", "detail": complain(user, exc.store, exc.problem), **more}, status=503)
     response["Retry-After"] = "5"
     return response
 

@@ -35,12 +35,20 @@ def told(user: Person, store: str, problem: str) -> str:
     return problem if sees_problems(user, store) else PLAIN
 
 
+def complain(user: Person | None, store: str, problem: str) -> str:
+    """The same as a sentence about the store, where nothing else says that it does not answer. `user` None: an agent's program."""
+    if user is not None and sees_problems(user, store):
+        return f"store {store}: {problem}"
+    return f"store {store} does not answer as it should. {PLAIN}"
+
+
 def read_news(user: Person, stores: Sequence[ActionStore], statuses: Sequence[StoreStatus]) -> tuple[StoreNews, ...]:
     """The news of the stores that a list was read from. Those that just did not answer are not asked again."""
     answered = {status.name for status in statuses if not status.problem}
     checks = recent_checks([store for store in stores if store.name in answered])
     known = last_known(user, [status.name for status in statuses if not status.is_listed])
-    return tuple(_news(user, status, checks.get(status.name), known.get(status.name)) for status in statuses)
+    in_order = sorted(statuses, key=lambda status: status.is_listed)  # what is missing stands first
+    return tuple(_news(user, status, checks.get(status.name), known.get(status.name)) for status in in_order)
 
 
 def _news(user: Person, status: StoreStatus, check: StoreCheck | None, known: KnownCount | None) -> StoreNews:
