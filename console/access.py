@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import cache
 
@@ -10,7 +10,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
-from actions.errors import ActionNotFound, InvalidDecision
+from actions.errors import ActionNotFound, InvalidDecision, InvalidQuery
 from actions.queries import ActionItem, get_action
 from actions.records import ActionRef
 from actions.rules import check_text
@@ -66,6 +66,11 @@ def may_somewhere(user: Person, right: Right, *, store: str = "") -> bool:
     return any(right in RIGHTS[g.role] and (not store or g.store in ("", store)) for g in _grants(user))
 
 
+def sees_problems(user: Person, store: str) -> bool:
+    """Whether the user reads what a store itself says is wrong with it: hosts, users, rights. For those who run or settle it."""
+    return any(may_somewhere(user, right, store=store) for right in (Right.SETTLE, Right.ADMIN))
+
+
 def visible(user: Person, right: Right = Right.READ) -> Callable[[str, str], bool]:
     """The question "may this user see it?" for rows of a list: by store and tool; an empty tool asks for every tool of that store.
 
@@ -77,6 +82,18 @@ def visible(user: Person, right: Right = Right.READ) -> Callable[[str, str], boo
 def visible_stores(user: Person, right: Right = Right.READ) -> tuple[ActionStore, ...]:
     """The stores of which the user may see anything, in the configured order."""
     return tuple(store for store in list_stores() if may_somewhere(user, right, store=store.name))
+
+
+def require_known(stores: Sequence[ActionStore], wanted: Iterable[str]) -> None:
+    """Refuse a filter that names a store which is not there for this person: an empty list would look like good news.
+
+    Raises:
+        InvalidQuery: names it, and those that there are.
+    """
+    names = [store.name for store in stores]
+    for name in wanted:
+        if name not in names:
+            raise InvalidQuery(f"no store is called {name[:63]!r} here; there are {', '.join(names) or 'none'}")
 
 
 def has_any_role(user: Person) -> bool:

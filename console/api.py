@@ -19,18 +19,30 @@ from ninja.security import HttpBearer
 from pydantic import ConfigDict, Field
 
 from actions.errors import InvalidDecision, InvalidQuery, StoreError
-from actions.queries import MAX_LIMIT, ActionFilter, list_actions, parse_classes, parse_states, read_result
+from actions.queries import MAX_LIMIT, ActionFilter, StoreStatus, list_actions, parse_classes, parse_states, read_result
 from actions.records import ActionRef
 from actions.rules import check_text
 from actions.times import parse_rfc3339, to_datetime
 from console import shapes
-from console.access import Person, Right, has_any_role, item_or_404, may_somewhere, visible, visible_stores
-from console.history import HistoryFilter, list_history
+from console.access import (
+    Person,
+    Right,
+    has_any_role,
+    item_or_404,
+    may_somewhere,
+    sees_problems,
+    visible,
+    visible_stores,
+)
+from console.history import HistoryFilter, list_history, require_kind
+from console.services import known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
 from console.services.evict import EvictionRequest, evict
+from console.services.known_counts import last_known
 from console.services.tokens import Caller, find_caller
+from console.store_news import complain, told
 from console.stores import get_store
 from console.trouble import log_unexpected
 
@@ -38,6 +50,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 2_621_440  # a result of 1 MiB, escaped; the same as settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 DEFAULT_LIMIT = 50
+_TRUNCATED = "it has more open actions than are read at once; the rest is not listed"
 
 
 # --- shapes, for the OpenAPI document and for what comes in ----------------------------------------------------------
@@ -92,10 +105,26 @@ class WholeItemOut(ItemOut):
     note: dict[str, Any] | None
 
 
+class LastKnownOut(Schema):
+    """What a store held when it last answered: at least so many where `or_more`."""
+
+    in_doubt: int
+    or_more: bool
+    at: str
+
+
+class StoreProblemOut(Schema):
+    """A store of which the list does not hold everything. `last_known` only for those who may see every tool of it."""
+
+    store: str
+    detail: str
+    last_known: LastKnownOut | None = None
+
+
 class ItemsOut(Schema):
     items: list[ItemOut]
     next: str | None
-    problems: list[dict[str, str]]
+    problems: list[StoreProblemOut]
 
 
 class EntryOut(Schema):
@@ -122,7 +151,7 @@ class EntryOut(Schema):
 class EntriesOut(Schema):
     items: list[EntryOut]
     next: str | None
-    problems: list[dict[str, str]]
+    problems: list[StoreProblemOut]
 
 
 class ErrorOut(Schema):
@@ -270,11 +299,10 @@ def list_items(
         agents=frozenset(_split(agent)),
     )
     page = list_actions(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user))
-    problems = [
-        _problem(status.name, status.problem or _truncated()) for status in page.stores if status.problem or status.is_truncated
-    ]
-    if page.stores and all(status.problem for status in page.stores):
-        raise StoreError(page.stores[0].name, page.stores[0].problem)
+    known_counts.remember(page.stores)
+    problems = _problems(user, page.stores)
+    if page.stores and not any(status.is_listed for status in page.stores):
+        return _unavailable(user, StoreError(page.stores[0].name, page.stores[0].problem), problems=problems)
     return _json({"items": [shapes.item_json(item) for item in page.items], "next": page.next, "problems": problems})
 
 
@@ -282,10 +310,12 @@ def list_items(
 def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
     ref = ActionRef(store, agent, seq)
     _know_query(request)
-    item = item_or_404(_user(request), ref)
+    user = _user(request)
+    item = item_or_404(user, ref)
     result = read_result(get_store(store), item.action) if item.action else ""
     decision, note = current_decisions([ref]).get(ref), latest_notes([ref]).get(ref)
-    return _json(shapes.whole_item_json(item, result=result, decision=decision, note=note))
+    sees = sees_problems(user, store)
+    return _json(shapes.whole_item_json(item, result=result, decision=decision, note=note, sees_problems=sees))
 
 
 @api.post(
@@ -324,7 +354,9 @@ def get_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> 
     decision = current_decisions([ref]).get(ref)
     if decision is None:
         raise Http404("nothing was decided about this action")
-    return _json(shapes.agent_decision_json(decision) if caller.user is None else shapes.decision_json(decision))
+    if caller.user is None:
+        return _json(shapes.agent_decision_json(decision))
+    return _json(shapes.decision_json(decision, sees_problems=sees_problems(caller.user, store)))
 
 
 @api.delete(_DECISION, response={200: DecisionOut, 409: ErrorOut, **_ERRORS}, summary="Withdraw the decision that is on its way")
@@ -376,12 +408,12 @@ def list_entries(
         raise PermissionDenied("you need a role that may read the history")
     stores = visible_stores(user, Right.HISTORY)
     _require_stores([store] if store else [], [one.name for one in stores])
-    wanted = HistoryFilter(store=store, agent=agent, seq=seq, kind=kind, tool=tool)
+    wanted = HistoryFilter(store=store, agent=agent, seq=seq, kind=require_kind(kind), tool=tool)
     page = list_history(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user, Right.HISTORY))
     asked = [one for one in stores if store in ("", one.name)]
     if asked and len(page.problems) == len(asked):
         raise StoreError(*next(iter(page.problems.items())))
-    problems = [_problem(name, problem) for name, problem in page.problems.items()]
+    problems = [{"store": name, "detail": told(user, name, problem)} for name, problem in page.problems.items()]
     return _json(
         {"items": [shapes.entry_json(one.store, one.entry) for one in page.items], "next": page.next, "problems": problems}
     )
@@ -449,7 +481,7 @@ def _answer(answer: Answer) -> HttpResponse:
     status = STATUS[answer.kind]
     shown: dict[str, Any] = {}
     if answer.decision is not None:
-        shown = shapes.decision_json(answer.decision)
+        shown = shapes.decision_json(answer.decision, sees_problems=True)  # whoever decides or withdraws may settle there
     elif answer.note is not None:
         shown = shapes.note_json(answer.note)
     if status < 400:
@@ -481,12 +513,24 @@ def _error(status: int, code: str, detail: str) -> HttpResponse:
     return _json({"error": code, "detail": detail}, status=status)
 
 
-def _problem(store: str, problem: str) -> dict[str, str]:
-    return {"store": store, "detail": problem}
+def _problems(user: Person, statuses: Sequence[StoreStatus]) -> list[dict[str, Any]]:
+    """The stores of which a list does not hold everything, in words for this caller."""
+    known = last_known(user, [status.name for status in statuses if not status.is_listed])
+    return [
+        {
+            "store": status.name,
+            "detail": told(user, status.name, status.problem) if status.problem else _TRUNCATED,
+            "last_known": shapes.known_json(known[status.name]) if status.name in known else None,
+        }
+        for status in statuses
+        if status.problem or status.is_truncated
+    ]
 
 
-def _truncated() -> str:
-    return "it has more open actions than are read at once; the rest is not listed"
+def _unavailable(user: Person | None, exc: StoreError, **more: Any) -> HttpResponse:
+    response = _json({"error": "unavailable", "detail": complain(user, exc.store, exc.problem), **more}, status=503)
+    response["Retry-After"] = "5"
+    return response
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -587,9 +631,7 @@ def _bad_input(request: HttpRequest, exc: ValidationError) -> HttpResponse:
 
 @_on(StoreError)
 def _store_problem(request: HttpRequest, exc: StoreError) -> HttpResponse:
-    response = _error(503, "unavailable", f"{exc}")
-    response["Retry-After"] = "5"
-    return response
+    return _unavailable(_caller(request).user, exc)
 
 
 @_on(ConsoleDatabaseError)

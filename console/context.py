@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest
 
 from console.access import Right, has_any_role, may_somewhere
@@ -44,5 +43,4 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "theme": theme if theme in THEMES else "",
         "is_known": known,
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
-        "has_many_stores": len(settings.ACTION_STORES) > 1,
     }

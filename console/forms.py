@@ -8,7 +8,7 @@ from typing import Any
 
 from django import forms
 
-from actions.queries import ActionFilter, parse_classes, parse_states
+from actions.queries import IN_DOUBT, ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
 from console.services.decide import DecisionRequest
@@ -17,7 +17,8 @@ from console.words import OUTCOMES, STATES
 
 SETTLED = "done,failed,abandoned"
 ANY = "any"
-_DOUBT = frozenset({ActionState.INTERRUPTED, ActionState.UNKNOWN, ActionState.UNCLEAR})
+# Nobody knows the class or tool of an unreadable record: it stands with the doubtful ones until something narrower is asked for.
+_DOUBT = IN_DOUBT.states - {ActionState.UNREADABLE}
 _OPEN_IN_ORDER = (
     ActionState.INTERRUPTED,
     ActionState.UNKNOWN,
@@ -67,7 +68,6 @@ class QueueFilters(forms.Form):
         states = self._states(said["state"])
         narrowed = said["tool"] or said["text"]
         if not said["state"] and not narrowed:
-            # Nobody knows their class or tool, so they stand with the doubtful ones until something narrower is asked for.
             states |= {ActionState.UNREADABLE}
         return ActionFilter(
             states=states,
@@ -89,7 +89,7 @@ class QueueFilters(forms.Form):
     def _classes(said: str) -> frozenset[ActionClass]:
         if said == ANY:
             return frozenset()
-        return parse_classes(said.split(",")) if said else frozenset({ActionClass.EXTERNAL})
+        return parse_classes(said.split(",")) if said else IN_DOUBT.classes
 
     @property
     def is_default(self) -> bool:

@@ -9,7 +9,7 @@ from actions.queries import ActionItem
 from actions.records import Entry, Lease
 from actions.redaction import redact_text
 from actions.times import format_rfc3339, from_datetime
-from console.models import Decision, DecisionState, Note
+from console.models import Decision, DecisionState, KnownCount, Note
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ def item_json(item: ActionItem) -> Json:
     }
 
 
-def whole_item_json(item: ActionItem, *, result: str, decision: Decision | None, note: Note | None) -> Json:
+def whole_item_json(item: ActionItem, *, result: str, decision: Decision | None, note: Note | None, sees_problems: bool) -> Json:
     """One action on its own: whole arguments, whole result, what was decided. `result` must be redacted already."""
     action = item.action
     return {
@@ -55,7 +55,7 @@ def whole_item_json(item: ActionItem, *, result: str, decision: Decision | None,
         "error": redact_text(action.error) if action else "",
         "resolution": redact_text(action.resolution) if action else "",
         "verdicts": [],
-        "decision": decision_json(decision) if decision else None,
+        "decision": decision_json(decision, sees_problems=sees_problems) if decision else None,
         "note": note_json(note) if note else None,
     }
 
@@ -71,8 +71,8 @@ def lease_json(lease: Lease | None) -> Json | None:
     }
 
 
-def decision_json(decision: Decision) -> Json:
-    """A decision for people, redacted."""
+def decision_json(decision: Decision, *, sees_problems: bool) -> Json:
+    """A decision for people, redacted; `sees_problems`: they may read what its store says."""
     return {
         "id": decision.decision_id,
         "state": decision.state,
@@ -82,7 +82,7 @@ def decision_json(decision: Decision) -> Json:
         "error": decision.shown_error,
         "by": decision.username,
         "at": time_json(decision.created_at),
-        "why": redact_text(decision.why),
+        "why": redact_text(decision.why) if sees_problems or not decision.waits_for_store else "its store does not take it now",
         "written_by": decision.written_by or None,
         "turn": decision.turn_seq,
         "entry": decision.entry_number,
@@ -139,6 +139,10 @@ def entry_json(store: str, entry: Entry) -> Json:
         "prev": entry.prev,
         "hash": entry.hash,
     }
+
+
+def known_json(known: KnownCount) -> Json:
+    return {"in_doubt": known.in_doubt, "or_more": known.is_capped, "at": time_json(known.counted_at)}
 
 
 def time_json(moment: datetime) -> str:

@@ -16,7 +16,7 @@ from actions.records import StoreCheck
 from actions.store import open_store
 from actions.store.base import ActionStore
 
-__all__ = ["ActionStore", "UnknownStore", "get_store", "list_stores", "reset"]
+__all__ = ["ActionStore", "UnknownStore", "get_store", "list_stores", "reset", "store_names"]
 
 
 class UnknownStore(Http404):
@@ -54,6 +54,11 @@ def get_store(name: str) -> ActionStore:
 def list_stores() -> tuple[ActionStore, ...]:
     """Every configured store, in the order of ACTION_STORES."""
     return tuple(get_store(name) for name in settings.ACTION_STORES)
+
+
+def store_names() -> tuple[str, ...]:
+    """Their names; opens nothing."""
+    return tuple(settings.ACTION_STORES)
 
 
 def reset() -> None:

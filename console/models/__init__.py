@@ -1,4 +1,4 @@
-"""What the console keeps for itself: roles, decisions on their way, notes, tokens. Never an action, a turn or an entry."""
+"""What the console keeps for itself: roles, decisions on their way, notes, tokens, counts. Never an action, a turn or an entry."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from console.models.change import Change
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
 from console.models.decision_id import DecisionId
 from console.models.grant import Grant, Role
+from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.token import Token
 
@@ -17,6 +18,7 @@ __all__ = [
     "DecisionOutcome",
     "DecisionState",
     "Grant",
+    "KnownCount",
     "Note",
     "Role",
     "Token",

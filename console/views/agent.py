@@ -9,6 +9,7 @@ from actions.errors import InvalidQuery
 from actions.queries import ActionItem, AgentView, read_agent
 from actions.records import Turn, Unreadable
 from console.access import Right, may, may_somewhere, visible
+from console.checks import recent_check
 from console.htmx import render_part
 from console.services.evict import is_waited_for
 from console.stores import get_store
@@ -36,6 +37,8 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "store": store,
         "agent": agent,
         "lease": found.lease,
+        "leases_known": found.leases_known,
+        "cautions": recent_check(get_store(store)).cautions,
         "working_state": found.working_state if sees_all else None,
         "pointers": found.pointers if sees_all else (),
         "turns": turns,

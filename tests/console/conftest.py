@@ -20,11 +20,18 @@ from actions.errors import StoreUnavailable
 from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
+from console.services import known_counts
 from console.services.tokens import create_user_token
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.memory_writer import MemoryWriter
 
 PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered() -> None:
+    """Each test is a fresh process to the counts that are kept at most so often."""
+    known_counts.forget()
 
 
 @pytest.fixture(params=["memory", "postgres"])

@@ -6,6 +6,7 @@ from typing import Any
 
 from actions.errors import StoreError
 from actions.records import ActionStatus, StoreCheck
+from actions.side_by_side import ask_each
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
 from console.stores import ActionStore, list_stores
@@ -24,15 +25,18 @@ class Command(Base):
         if not stores:
             refuse("no store is configured; set ACTION_STORES")
         unusable = []
-        for store in stores:
-            check = store.check()
-            problem = _problem(store, check)
+        for store, (check, problem) in zip(stores, ask_each(stores, _ask), strict=True):
             for line in _lines(store.name, check, problem):
                 self.stdout.write(printable(line))
             if problem:
                 unusable.append(f"store {store.name}: {problem}")
         if unusable:
             refuse("; ".join(unusable))
+
+
+def _ask(store: ActionStore) -> tuple[StoreCheck, str]:
+    check = store.check()
+    return check, _problem(store, check)
 
 
 def _problem(store: ActionStore, check: StoreCheck) -> str:
@@ -61,6 +65,6 @@ def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
     if problem:
         can = f"cannot be used: {problem}"
         remedy = [f"{name}: {check.why_not}"] if check.why_not else []
-        return [f"{name}: {check.server}; {can}", *remedy, *cautions]
-    warnings = [f"{name}: warning: {warning}" for warning in check.warnings]
-    return [f"{name}: {check.server}; {', '.join(found)}; {can}", *cautions, *warnings]
+        return [f"{name}: {check.server}; {can}", *remedy, *(f"{name}: caution: {caution}" for caution in check.cautions)]
+    said = [*(f"caution: {caution}" for caution in check.cautions), *(f"warning: {warning}" for warning in check.warnings)]
+    return [f"{name}: {check.server}; {', '.join(found)}; {can}", *(f"{name}: {line}" for line in said)]
