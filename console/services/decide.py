@@ -30,6 +30,7 @@ from actions.records import ActionClass, ActionEnd, ActionRef, ActionStatus, Ent
 from actions.redaction import redact_text
 from actions.rules import MAX_REASON_CHARS, SETTLED_STATUSES, check_end_for, check_text, has_visible_text
 from actions.settle import check_decision_id, make_end, preview_turn
+from actions.store.serve import has_begun
 from actions.turns import SettlementTurn
 from console.access import Right, is_possible, item_or_404, may_somewhere, require
 from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note, WrittenBy
@@ -226,7 +227,7 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
     for _ in range(3):
         row = _keep(request, end, item, by)
         if row is not None:
-            return _answer(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
+            return answer_of(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
         known = Decision.objects.filter(decision_id=request.decision_id).first()
         if known is not None:
             return _repeat(known, request, end, item)
@@ -288,8 +289,8 @@ def _repeat(known: Decision, request: DecisionRequest, end: ActionEnd, item: Act
     if known.state == DecisionState.REFUSED:
         return _reopen(known, request, item)
     if known.state == DecisionState.WAITING:
-        return _answer(attempt(known.pk, wait=True), known, item, fresh=False)
-    return _answer(None, known, item, fresh=False)
+        return answer_of(attempt(known.pk, wait=True), known, item, fresh=False)
+    return answer_of(None, known, item, fresh=False)
 
 
 def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answer:
@@ -305,7 +306,7 @@ def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answ
             bump(known.store)
     except IntegrityError:
         return _pending(_pending_for(item.ref), item)
-    return _answer(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
+    return answer_of(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
 
 
 def _without_store(ref: ActionRef, request: DecisionRequest, by: User, problem: StoreError) -> Answer:
@@ -396,6 +397,9 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
     if entry is not None:
         mark_written(now, entry, turn_of(entry), WrittenBy.US)
         return Answer(kind=AnswerKind.CLOSED, detail="too late: it is written", decision=now, entry=entry)
+    if now.may_be_written and _has_begun(now):
+        detail = "a part of it may be written already, through its tenant's server; send it again that way, or wait until its agent's lease is free"
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=now)
     pending = Decision.objects.filter(pk=row.pk, state__in=PENDING_STATES)
     changed = pending.update(
         state=DecisionState.WITHDRAWN, why=f"withdrawn by {by.get_username()}", next_try_at=None, updated_at=timezone.now()
@@ -404,6 +408,14 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
         raise RuntimeError(f"decision {row.decision_id} changed while it was locked")
     now.refresh_from_db()
     return Answer(kind=AnswerKind.WITHDRAWN, detail="withdrawn; it will not be written", decision=now)
+
+
+def _has_begun(row: Decision) -> bool:
+    """Whether its intent stands in the history: then withdrawing it might leave its agent with a turn about an action that stays open."""
+    try:
+        return row.attempts > 0 and has_begun(get_store(row.store), row.ref, row.decision_id)
+    except (StoreError, UnknownStore):
+        return True  # nobody knows
 
 
 def _why_it_cannot_be_withdrawn(row: Decision, problem: Exception) -> str:
@@ -427,7 +439,7 @@ def _nothing_to_withdraw(ref: ActionRef, item: ActionItem | None) -> Answer:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
+def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
     """What an attempt came to. `fresh`: this request made the decision, so it is told of every obstacle."""
     decision = after.decision if after else row
     problem = after.problem if after else None

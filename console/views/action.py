@@ -18,7 +18,7 @@ from console.checks import recent_check
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.services.decisions import current_decisions, latest_notes
-from console.stores import get_store
+from console.stores import find_server, get_store
 from console.untrusted import PREVIEW_CHARS, pretty
 from console.views.gate import signed_in
 from console.words import CLASSES, OUTCOMES, STATES, presets
@@ -95,6 +95,7 @@ def action_context(
         "check": check,
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         "may_evict": may(request.user, Right.EVICT, store=ref.store),
+        "has_server": find_server(ref.store) is not None,
         **_entries(request, ref, tool),
         **decision_context(item, form),
     }
