@@ -57,6 +57,7 @@ def settle(
     claim: str | None = None,
     evidence_id: str = "",
     detail: Mapping[str, object] | None = None,
+    marker: str = "",
 ) -> Settled:
     """Close an open action, tell its agent, and record who decided: one transaction under the agent's lease, all or nothing.
 
@@ -66,9 +67,27 @@ def settle(
     Raises:
         InvalidDecision: the end or the decision id breaks a rule. Nothing was read or written.
     """
+    entry = settled_entry(ref, end, actor=actor, decision_id=decision_id, evidence_id=evidence_id, detail=detail)
+    return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim, marker=marker)
+
+
+def settled_entry(
+    ref: ActionRef,
+    end: ActionEnd,
+    *,
+    actor: str,
+    decision_id: str,
+    evidence_id: str = "",
+    detail: Mapping[str, object] | None = None,
+) -> NewEntry:
+    """The entry of a settle, before its store adds what it found and wrote.
+
+    Raises:
+        InvalidDecision: the end or the decision id breaks a rule.
+    """
     check_end(end)
     check_decision_id(decision_id)
-    entry = NewEntry(
+    return NewEntry(
         kind="settled",
         actor=actor,
         agent=ref.agent,
@@ -80,7 +99,6 @@ def settle(
         content_digest=decision_digest(ref, end),
         detail=detail or {},
     )
-    return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim)
 
 
 def evict(store: ActionStore, agent: str, *, holder: str, reason: str, actor: str, decision_id: str) -> Entry:

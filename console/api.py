@@ -379,7 +379,7 @@ def post_eviction(request: HttpRequest, store: Store, agent: Agent, body: Annota
     status = STATUS[answer.kind]
     entry = shapes.entry_json(store, answer.entry) if answer.entry else None
     if status < 400:
-        decisions = [shapes.decision_json(decision) for decision in answer.decisions]
+        decisions = [shapes.decision_json(one, sees_problems=True) for one in answer.decisions]  # an admin of the store
         return _json({"entry": entry, "decisions": decisions, "detail": answer.detail}, status=status)
     body_of_error = {
         "error": answer.kind.value,

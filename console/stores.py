@@ -14,9 +14,11 @@ from django.http import Http404
 from actions.errors import StoreUnusable
 from actions.records import StoreCheck
 from actions.store import open_store
+from actions.store.addresses import split_address
 from actions.store.base import ActionStore
+from actions.store.serve import TenantServer
 
-__all__ = ["ActionStore", "UnknownStore", "get_store", "list_stores", "reset", "store_names"]
+__all__ = ["ActionStore", "TenantServer", "UnknownStore", "find_server", "get_store", "list_stores", "reset", "store_names"]
 
 
 class UnknownStore(Http404):
@@ -29,6 +31,7 @@ class UnknownStore(Http404):
 
 _lock = threading.Lock()
 _opened: dict[str, ActionStore] = {}
+_servers: dict[str, TenantServer | None] = {}
 _opened_in = os.getpid()
 
 
@@ -51,6 +54,24 @@ def get_store(name: str) -> ActionStore:
         return _opened[name]
 
 
+def find_server(name: str) -> TenantServer | None:
+    """The tenant's own server that a store's address names; None where it names none, or nothing that can be one. Connects with its first call.
+
+    Raises:
+        UnknownStore: ACTION_STORES does not name the store.
+    """
+    if name not in settings.ACTION_STORES:
+        raise UnknownStore(name)
+    if name not in _servers:
+        try:
+            _, address = split_address(name, settings.ACTION_STORES[name])
+        except StoreUnusable:
+            address = None  # the store itself says so
+        with _lock:
+            _servers.setdefault(name, TenantServer(name, address) if address else None)
+    return _servers[name]
+
+
 def list_stores() -> tuple[ActionStore, ...]:
     """Every configured store, in the order of ACTION_STORES."""
     return tuple(get_store(name) for name in settings.ACTION_STORES)
@@ -67,7 +88,11 @@ def reset() -> None:
         if _opened_in == os.getpid():
             for store in _opened.values():
                 store.close()
+            for server in _servers.values():
+                if server is not None:
+                    server.close()
         _opened.clear()
+        _servers.clear()
 
 
 def _open(name: str) -> ActionStore:

@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 
 from console import health
 from console.api import api
-from console.views import account, action, agent, decision, events, eviction, history, queue, store
+from console.views import account, action, agent, decision, events, eviction, history, queue, store, through
 
 
 class AgentConverter:
@@ -51,6 +51,7 @@ one_action: list[URLPattern | URLResolver] = [
     path("turn/", decision.show_turn, name="decision-preview"),
     path("decision/", decision.commit, name="decision"),
     path("decision/withdraw/", decision.take_back, name="decision-withdraw"),
+    path("decision/through/", through.through, name="decision-through"),
 ]
 pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),

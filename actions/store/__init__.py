@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from actions.errors import StoreUnusable
+from actions.store.addresses import split_address
 from actions.store.base import ActionStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
@@ -16,9 +17,12 @@ def open_store(url: str, *, name: str = "main", entries_url: str | None = None) 
     `entries_url` is the console's PostgreSQL database, for stores whose own server cannot keep the history of decisions; without one such a
     store is read and not settled. Drivers are imported only for the scheme that needs them.
 
+    `serve` and `serve_key`, which lead to its tenant's own server, are checked and left to `serve.TenantServer`.
+
     Raises:
         StoreUnusable: no adapter for this scheme, or a part of the URL is malformed. Nothing was connected to.
     """
+    url, _ = split_address(name, url)
     # Not urlsplit: it raises on some malformed hosts, and its error repeats the address.
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""

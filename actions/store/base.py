@@ -144,13 +144,16 @@ class ActionStore(Protocol):
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
         """Take the lease, close an open action, append its turn and audit entry, release: one transaction, all or nothing.
 
         The lease is taken only where nobody holds it; `holder` is used once and by nobody else (two processes with one holder string
         are not fenced from each other, recall-records 1.5). Times come from the store's clock. `seen` is the digest of what was shown;
         `claim` the digest without the status, for a decision that was kept. The same `entry.decision_id` again answers what it wrote
-        before, without writing. The stored entry gets `before`, `after`, turn number and lease from inside the transaction.
+        before, without writing. `marker`: where a turn with this message id stands among the newest ones, it tells this decision already
+        (it was begun through the tenant's server), and no second one is written. The stored entry gets `before`, `after`, turn number and
+        lease from inside the transaction.
 
         A store without transactions (`check().cautions` says so) writes in the steps of steps.py instead. There a settle that was cut off may
         be half written, which is StoreUnavailable with `may_be_written`; entries of kind `settling` say what was begun; and asking again with
@@ -195,7 +198,10 @@ class ActionStore(Protocol):
     def append_entry(self, entry: NewEntry) -> Entry:
         """Append one entry that stands alone (proposed, waiting, withdrawn, refused, observed), in a transaction of its own.
 
+        Also the `settled` one of a settle that was written in steps: of those there is one for each decision id.
+
         Raises:
+            DecisionIdReused: a `settled` entry of this id is there already; `.entry` is it. Nothing was written now.
             StoreReadOnly: not prepared or no right to insert. Nothing was written.
             StoreUnavailable: as in `settle`; entries of this kind carry no once-only promise.
         """

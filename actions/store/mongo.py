@@ -25,6 +25,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from actions.errors import (
     ActionNotFound,
     ActionNotOpen,
+    DecisionIdReused,
     LeaseLive,
     RecordUnreadable,
     StoreError,
@@ -58,7 +59,17 @@ from actions.store import mongo_documents as shapes
 from actions.store import mongo_setup
 from actions.store.audit import GENESIS, read_entry, seal, show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
-from actions.store.closing import Closing, answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
+from actions.store.closing import (
+    MARKED_TURNS,
+    Closing,
+    answer_repeat,
+    check_seen,
+    find_told,
+    newest_turn,
+    plan_closing,
+    readable,
+    whole_args,
+)
 from actions.store.codec import (
     action_id,
     decode_action,
@@ -240,6 +251,7 @@ class MongoStore:
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
         """One transaction of a dozen statements. It runs again, from its first read, whenever another writer came first: of two settles, or of
         a settle and an agent's fenced write, the second finds a document changed that it writes too (lease, head, registry)."""
@@ -276,6 +288,7 @@ class MongoStore:
                 at=found.now,
                 seen=seen,
                 claim=claim,
+                told=self._find_told(db, place, ref.agent, marker, session),
             )
             self._write_records(db, place, ref, closing, session)
             sealed = self._append(db, head, closing.entry, session)
@@ -305,6 +318,12 @@ class MongoStore:
         stages = [*shapes.newest(agent, "turn", "turn", before=None, limit=1), {"$project": {"number": 1}}]
         rows = list(db[place.records].aggregate(stages, session=session))
         return int(rows[0]["number"] or 0) if rows else 0
+
+    def _find_told(self, db: Mongo, place: Place, agent: str, marker: str, session: ClientSession) -> Turn | None:
+        if not marker:
+            return None
+        stages = shapes.newest(agent, "turn", "turn", before=None, limit=MARKED_TURNS)
+        return find_told((_decoded(decode_turn, row) for row in db[place.records].aggregate(stages, session=session)), marker)
 
     def _take_lease(self, db: Mongo, agent: str, holder: str, found: Lease | None, session: ClientSession) -> int:
         """Our epoch. Written, not only read: a read in a transaction conflicts with nothing."""
@@ -390,7 +409,15 @@ class MongoStore:
     # --- audit entries ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
-        return self._write(lambda db, session: self._append(db, self._hold_head(db, session), entry, session))
+        def write(db: Mongo, session: ClientSession) -> Entry:
+            head = self._hold_head(db, session)
+            if entry.kind == "settled" and entry.decision_id:
+                written = self._find_link(db, {"kind": "settled", "decision_id": entry.decision_id}, session)
+                if written is not None:
+                    raise DecisionIdReused(written)
+            return self._append(db, head, entry, session)
+
+        return self._write(write)
 
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         if not can_be_stored(decision_id):

@@ -226,6 +226,7 @@ class PolignStore:
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
         """Not one transaction: in steps.py's order, each step repairable by asking again. The lease is held for as long as a settle and one
         unanswered request may take together, so that what we are answered to was written under it."""
@@ -249,7 +250,7 @@ class PolignStore:
     # --- audit entries, in the console's database ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
-        return self._with_entries(lambda entries: entries.append(entry))
+        return self._with_entries(lambda entries: entries.append_alone(entry))
 
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         return self._entries.find_settled(decision_id) if self._entries else None
@@ -436,7 +437,7 @@ class _Hands:
                 return answer
         raise StoreUnavailable(store.name, "others took the lease first, again and again; try again")
 
-    def write_turn(self, closing: Closing, held: Held) -> None:
+    def write_turn(self, closing: Closing, held: Held) -> int:
         """What a crashed attempt left of the output is replaced; a turn is put only where none is."""
         store, agent = self._store, closing.turn.agent
         told = turn_id(agent, closing.turn_seq)
@@ -446,6 +447,7 @@ class _Hands:
         nothing = [0] * len(self._values)
         for record_id, metadata in sorted(closing.inserted.items(), key=lambda item: item[0] == told):
             self._put(agent, record_id, metadata, nothing, held)
+        return closing.turn_seq
 
     def write_end(self, closing: Closing, held: Held) -> None:
         entry, agent = closing.entry, closing.turn.agent
@@ -455,6 +457,10 @@ class _Hands:
         body = {"holder": self._holder, "epoch": held.epoch}
         store = self._store
         store._server.write("POST", f"{self._lease(agent)}/release", until=store._until(), body=body)
+
+    def may_be_ours(self, intended: object, found: int) -> bool:
+        """Nobody else writes under the epoch of a lease of ours."""
+        return intended == found
 
     def _put(self, agent: str, record_id: str, metadata: Metadata, values: list[Any], held: Held) -> None:
         """Names the lease as Recall does: 0.14 ignores it, a later server may not."""

@@ -1,5 +1,7 @@
 """Requests to one polign_db server: its address, how long each is waited for, and what it answers told as ours. Knows no records.
 
+serve.py asks a tenant's `recall serve` by the same means.
+
 No proxy of the environment's is asked: a store is reached directly, as the other databases are.
 """
 
@@ -100,10 +102,11 @@ def parse_address(name: str, url: str) -> Address:
 
 
 class Server:
-    """Requests of whichever process asks: a child never uses what its parent opened. Connects on first use; threads may share it."""
+    """Requests to one server of whichever process asks: a child never uses what its parent opened. Connects on first use; threads may share it."""
 
-    def __init__(self, name: str, address: Address, timeouts: Timeouts) -> None:
+    def __init__(self, name: str, address: Address, timeouts: Timeouts, *, product: str = "polign_db") -> None:
         self.name = name
+        self._product = product
         self._address = address
         self._timeouts = timeouts
         self._by_process: dict[int, _Process] = {}  # keeps the parent's, so that nothing of it is collected in the child
@@ -229,11 +232,11 @@ class Server:
         if status == 501:
             return StoreUnusable(self.name, f"it does not offer what we need; 0.14 does ({shown})")
         if status < 400 and is_write:
-            return StoreUnavailable(self.name, f"what answered is not polign_db ({shown})", may_be_written=True)
+            return StoreUnavailable(self.name, f"what answered is not {self._product} ({shown})", may_be_written=True)
         if status >= 500:
             return StoreUnavailable(self.name, f"it failed ({shown}){_TRY_AGAIN}", may_be_written=is_write)
         if not is_polign:
-            return StoreUnusable(self.name, f"what answers there is not polign_db ({shown})")
+            return StoreUnusable(self.name, f"what answers there is not {self._product} ({shown})")
         return StoreUnusable(self.name, f"it refused the request ({shown})")
 
     def _said(self, exc: Exception) -> str:

@@ -49,7 +49,17 @@ from actions.records import (
 from actions.store import postgres_setup
 from actions.store.audit import show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
-from actions.store.closing import Closing, answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
+from actions.store.closing import (
+    MARKED_TURNS,
+    Closing,
+    answer_repeat,
+    check_seen,
+    find_told,
+    newest_turn,
+    plan_closing,
+    readable,
+    whole_args,
+)
 from actions.store.codec import (
     Metadata,
     action_id,
@@ -244,8 +254,9 @@ class PostgresStore:
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
-        """Six statements under READ COMMITTED, in the order of recall-records 9.1; every refusal rolls all of them back."""
+        """Six statements under READ COMMITTED (seven with a marker), in the order of recall-records 9.1; every refusal rolls all of them back."""
 
         def write(connection: Connection) -> Settled:
             tables = self._look(connection)
@@ -253,7 +264,7 @@ class PostgresStore:
             if tables.records is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             with self._entries.transaction(connection):
-                return self._settle(connection, tables, ref, end, entry, holder, seen, claim)
+                return self._settle(connection, tables, ref, end, entry, holder, seen, claim, marker)
 
         try:
             return self._database.write(write)
@@ -276,6 +287,7 @@ class PostgresStore:
         holder: str,
         seen: str | None,
         claim: str | None,
+        marker: str,
     ) -> Settled:
         self._look_before(connection, tables, ref, entry)
         epoch, found = self._take_lease(connection, ref.agent, holder)
@@ -299,6 +311,7 @@ class PostgresStore:
             at=locked.now,
             seen=seen,
             claim=claim,
+            told=self._find_told(connection, tables, ref.agent, marker),
         )
         self._write_records(connection, tables, ref, closing)
         sealed = self._entries.seal(connection, closing.entry)  # statement 5
@@ -355,6 +368,13 @@ class PostgresStore:
             now=read_instant(now),
         )
 
+    def _find_told(self, connection: Connection, tables: Tables, agent: str, marker: str) -> Turn | None:
+        if not marker:
+            return None
+        params = {"agent": agent, "limit": MARKED_TURNS, "before": None}
+        rows = self._database.all(connection, "list_turns", params, tables.records)
+        return find_told((decoded(decode_turn, record_id, text) for record_id, text in rows), marker)
+
     def _whole_args(self, connection: Connection, tables: Tables, action: Action | Unreadable, texts: dict[str, str]) -> str:
         if isinstance(action, Unreadable):
             return ""
@@ -373,7 +393,7 @@ class PostgresStore:
             "action_id": action_id(ref.agent, ref.seq),
             "action": json.dumps({name: closing.action[name] for name in ("status", "epoch", "body")}),
             "turn_id": new_turn,
-            "turn": json.dumps(closing.inserted[new_turn]),
+            "turn": json.dumps(closing.inserted[new_turn]) if new_turn in closing.inserted else None,
             "output_id": key,
             "output": None if metadata is None else json.dumps(metadata),
             "dim": tables.dimension,
@@ -384,7 +404,7 @@ class PostgresStore:
             raise WriteConflict(
                 self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease"
             ) from exc
-        if counts != (1, 1, len(outputs)):
+        if counts != (1, len(closing.inserted) - len(outputs), len(outputs)):
             raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
 
     def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
@@ -413,7 +433,7 @@ class PostgresStore:
     # --- audit entries ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
-        return self._entries.append(entry)
+        return self._entries.append_alone(entry)
 
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         return self._entries.find_settled(decision_id)

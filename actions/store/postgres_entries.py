@@ -70,6 +70,16 @@ class PostgresEntries:
         """
         return self._append(new, is_begun=False)
 
+    def append_alone(self, new: NewEntry) -> Entry:
+        """As `ActionStore.append_entry`."""
+        try:
+            return self.append(new)
+        except DecisionIdTaken as exc:
+            written = self.find_settled(new.decision_id)
+            if written is None:
+                raise WriteConflict(self._name, f"decision id {new.decision_id} is being written by somebody else") from exc
+            raise DecisionIdReused(written) from exc
+
     def append_settling(self, new: NewEntry) -> Entry:
         """Append the intent of a settle that is about to write. A decision may have several: one for each attempt that got so far.
 

@@ -150,7 +150,7 @@ WITH closed AS (
     UPDATE {records} SET metadata = metadata || %(action)s::jsonb WHERE id = %(action_id)s RETURNING 1
 ), told AS (
     INSERT INTO {records} (id, embedding, metadata)
-    VALUES (%(turn_id)s, array_fill(0::real, ARRAY[%(dim)s::integer]), %(turn)s::jsonb) RETURNING 1
+    SELECT %(turn_id)s, array_fill(0::real, ARRAY[%(dim)s::integer]), %(turn)s::jsonb WHERE %(turn)s::jsonb IS NOT NULL RETURNING 1
 ), kept AS (
     INSERT INTO {records} (id, embedding, metadata)
     SELECT %(output_id)s::text, array_fill(0::real, ARRAY[%(dim)s::integer]), %(output)s::jsonb WHERE %(output_id)s::text IS NOT NULL

@@ -88,8 +88,12 @@ class Hands(Protocol):
         """Take the agent's lease where nobody has it. Raises LeaseLive."""
         ...
 
-    def write_turn(self, closing: Closing, held: Held) -> None:
-        """The output of a long result, then the turn; a turn of that number that is there already raises WriteConflict."""
+    def write_turn(self, closing: Closing, held: Held) -> int:
+        """The output of a long result, then the turn; answers the number that it got, which a server may choose itself.
+
+        Raises:
+            WriteConflict: a turn of that number is there already.
+        """
         ...
 
     def write_end(self, closing: Closing, held: Held) -> None:
@@ -97,6 +101,10 @@ class Hands(Protocol):
         ...
 
     def let_go(self, agent: str, held: Held) -> None: ...
+
+    def may_be_ours(self, intended: object, found: int) -> bool:
+        """Whether what was intended under one epoch of the lease may have been written under the other."""
+        ...
 
 
 class Entries(Protocol):
@@ -244,8 +252,9 @@ class _Job:
         try:
             if not stands:
                 _check_time(self.ref.store, held)
-                self.hands.write_turn(closing, held)
+                number = self.hands.write_turn(closing, held)
                 stands = True
+                closing = self.plan(replace(looked, newest=number - 1), held)
             _check_time(self.ref.store, held)
             self.hands.write_end(closing, held)
             sealed = self.entries.append_settled(closing.entry)
@@ -294,8 +303,8 @@ class _Job:
     def _ended(self, action: Action, own: Collection[Entry], told: Turn | None) -> Settled:
         """The action is closed: by an earlier attempt at this decision, which then lacks its entry alone, or by somebody else."""
         for intent in own:
-            if self._wrote(intent, action):
-                return self._complete(intent)
+            if self._wrote(intent, action, told):
+                return self._complete(intent, told)
         first = self.entries.find_of_action(self.ref.agent, self.ref.seq)
         if told is None or first is not None:
             raise ActionNotOpen(self.ref, action, first)
@@ -305,28 +314,29 @@ class _Job:
             "Look at the agent",
         )
 
-    def _wrote(self, intent: Entry, action: Action) -> bool:
+    def _wrote(self, intent: Entry, action: Action, told: Turn | None) -> bool:
         """Whether this end is the one that an intent was about: nobody else writes under the epoch of a lease of ours, nor in our words."""
         after = intent.detail.get("after")
         if not isinstance(after, dict):
             return False
-        said = (after.get("status"), after.get("epoch"))
         return (
-            said == (action.status.value, action.written_epoch)
+            after.get("status") == action.status.value
+            and self.hands.may_be_ours(after.get("epoch"), action.written_epoch)
             and action.resolution == self.end.resolution
-            and _turn_of(intent) > 0
+            and (told is not None or _turn_of(intent) > 0)
         )
 
-    def _complete(self, intent: Entry) -> Settled:
-        """The entry that was still missing, as the intent has it."""
+    def _complete(self, intent: Entry, told: Turn | None) -> Settled:
+        """The entry that was still missing, as the intent has it, with the turn as it stands."""
         detail = {name: value for name, value in intent.detail.items() if name != "holder"}
+        detail["turn"] = turn = told.seq if told else _turn_of(intent)
         try:
             sealed = self.entries.append_settled(replace(self.entry, tool=intent.tool, detail=detail))
         except StoreError as exc:
             raise StoreUnavailable(
                 self.ref.store, f"the action is closed, its entry is still missing ({exc.problem})", may_be_written=True
             ) from exc
-        return Settled(entry=sealed, turn_seq=_turn_of(intent), is_repeat=False)
+        return Settled(entry=sealed, turn_seq=turn, is_repeat=False)
 
     def _refused(self, lease: Lease) -> ActionsError:
         """Somebody has the agent. Where an earlier attempt has begun to write, nobody may say that nothing was written."""

@@ -229,7 +229,7 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
     for _ in range(3):
         row = _keep(request, end, item, by)
         if row is not None:
-            return _answer(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
+            return answer_of(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
         known = Decision.objects.filter(decision_id=request.decision_id).first()
         if known is not None:
             return _repeat(known, request, end, item)
@@ -291,8 +291,8 @@ def _repeat(known: Decision, request: DecisionRequest, end: ActionEnd, item: Act
     if known.state == DecisionState.REFUSED:
         return _reopen(known, request, item)
     if known.state == DecisionState.WAITING:
-        return _answer(attempt(known.pk, wait=True), known, item, fresh=False)
-    return _answer(None, known, item, fresh=False)
+        return answer_of(attempt(known.pk, wait=True), known, item, fresh=False)
+    return answer_of(None, known, item, fresh=False)
 
 
 def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answer:
@@ -308,7 +308,7 @@ def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answ
             bump(known.store)
     except IntegrityError:
         return _pending(_pending_for(item.ref), item)
-    return _answer(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
+    return answer_of(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
 
 
 def _without_store(ref: ActionRef, request: DecisionRequest, by: User, problem: StoreError) -> Answer:
@@ -434,7 +434,7 @@ def _nothing_to_withdraw(ref: ActionRef, item: ActionItem | None) -> Answer:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
+def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
     """What an attempt came to. `fresh`: this request made the decision, so it is told of every obstacle."""
     decision = after.decision if after else row
     problem = after.problem if after else None

@@ -19,7 +19,7 @@ from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.services.decisions import current_decisions, latest_notes
 from console.store_news import told
-from console.stores import UnknownStore, get_store
+from console.stores import UnknownStore, find_server, get_store
 from console.untrusted import PREVIEW_CHARS, pretty
 from console.views.gate import signed_in
 from console.views.stranded import stranded_page
@@ -101,6 +101,7 @@ def action_context(
         "note": latest_notes([ref]).get(ref),
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         "may_evict": may(request.user, Right.EVICT, store=ref.store),
+        "has_server": find_server(ref.store) is not None,
         **_entries(request, ref, tool),
         **decision_context(request, item, form),
     }

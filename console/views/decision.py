@@ -24,7 +24,7 @@ from console.htmx import render_part, wants_partial
 from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
-from console.stores import UnknownStore, get_store
+from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
 from console.views.action import action_context, decision_context
 from console.views.gate import only_post, signed_in
@@ -243,6 +243,7 @@ def _panel(
             rights = {
                 "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
                 "may_evict": may(request.user, Right.EVICT, store=ref.store),
+                "has_server": find_server(ref.store) is not None,
             }
             context: dict[str, Any] = {"item": item, "ref": ref, **rights, **decision_context(request, item, form)}
         else:

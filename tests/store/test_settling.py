@@ -7,9 +7,10 @@ import json
 import pytest
 
 from actions.digests import action_digest, claim_digest, sha256_text
+from actions.errors import DecisionIdReused
 from actions.queries import get_action, read_result
-from actions.records import ActionStatus, Turn
-from actions.settle import preview_turn
+from actions.records import ActionStatus, NewEntry, Turn
+from actions.settle import preview_turn, settle
 from actions.store.base import ActionStore
 from actions.times import parse_rfc3339
 from tests.recall_writer import RecordWriter, shortened
@@ -472,3 +473,45 @@ def test_times_are_the_stores_own(store: ActionStore, recall: RecordWriter) -> N
     assert action.ended_at is not None
     assert earliest <= action.ended_at <= settled.entry.at <= latest
     assert earliest <= newest_turn(store, "a").at <= latest
+
+
+@fenced
+def test_a_turn_that_tells_this_decision_already_is_not_told_twice(store: ActionStore, recall: RecordWriter) -> None:
+    """Begun through the tenant's server and cut off after the turn; the agent is free since, and has gone on."""
+    ref = recall.action("a", 1)
+    recall.turn("a", 1, "x", role="tool", message_id="settle:1:decision-other")
+    recall.turn("a", 2, "done", role="tool", message_id="settle:1:decision-mine")
+    recall.turn("a", 3, "I go on")
+    before = recall.revision()
+
+    settled = settle(store, ref, an_end(), actor="operator ana", decision_id="decision-mine", marker="settle:1:decision-mine")
+
+    assert (settled.turn_seq, settled.entry.detail["turn"]) == (2, 2)
+    assert [turn.seq for turn in store.list_turns("a", limit=9)] == [3, 2, 1]
+    assert recall.body_of("a:act:1")["status"] == "done"
+    assert recall.revision() == before + 1
+    assert verify(store).is_intact
+
+
+@fenced
+def test_a_marker_that_no_turn_has_changes_nothing(store: ActionStore, recall: RecordWriter) -> None:
+    ref = recall.action("a", 1)
+    recall.turn("a", 1, "x", role="tool", message_id="settle:1:decision-other")
+
+    settled = settle(
+        store, ref, an_end(result="y" * 9000), actor="operator ana", decision_id="decision-mine", marker="settle:1:decision-mine"
+    )
+
+    assert settled.turn_seq == 2
+    assert [turn.seq for turn in store.list_turns("a", limit=9)] == [2, 1]
+
+
+def test_of_a_settle_in_steps_there_is_one_entry(store: ActionStore, recall: RecordWriter) -> None:
+    first = store.append_entry(NewEntry(kind="settled", actor="operator ana", agent="a", seq=1, decision_id="decision-mine"))
+
+    with pytest.raises(DecisionIdReused) as caught:
+        store.append_entry(NewEntry(kind="settled", actor="operator ben", agent="b", seq=2, decision_id="decision-mine"))
+
+    assert caught.value.entry == first
+    assert store.list_entries(limit=9) == (first,)
+    assert verify(store).is_intact

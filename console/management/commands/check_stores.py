@@ -61,7 +61,6 @@ def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
         "with the index of open actions" if check.has_index else "without the index of open actions",
     ]
     can = "can be settled" if check.can_settle else f"can only be read: {check.why_not}"
-    cautions = [f"{name}: caution: {caution}" for caution in check.cautions]
     if problem:
         can = f"cannot be used: {problem}"
         remedy = [f"{name}: {check.why_not}"] if check.why_not else []
