@@ -67,7 +67,7 @@ Pair = dict[str, MemoryWriter]
 def pair(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """Two stores, `east` and `west`."""
     settings.ACTION_STORES = {"east": "memory:", "west": "memory:"}
-    monkeypatch.setattr(stores, "open_store", lambda url, name: Store(name))
+    monkeypatch.setattr(stores, "open_store", lambda url, name, entries_url: Store(name))
     stores.reset()
     yield {name: MemoryWriter(stores.get_store(name)) for name in ("east", "west")}  # type: ignore[arg-type]
     stores.reset()
