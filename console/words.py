@@ -91,6 +91,7 @@ ENTRY_KINDS: Mapping[str, str] = {
     "withdrawn": "withdrew",
     "refused": "was refused",
     "evicted": "took the lease away",
+    "settling": "began to write",
     "observed": "saw it end",
     "prepared": "prepared the store",
     "unreadable": "entry cannot be read",

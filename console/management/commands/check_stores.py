@@ -8,7 +8,7 @@ from actions.errors import StoreError
 from actions.records import ActionStatus, StoreCheck
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
-from console.stores import ActionStore, list_stores
+from console.stores import ActionStore, find_server, list_stores
 
 _OPEN = (ActionStatus.STARTED, ActionStatus.UNKNOWN)
 
@@ -27,12 +27,25 @@ class Command(Base):
         for store in stores:
             check = store.check()
             problem = _problem(store, check)
-            for line in _lines(store.name, check, problem):
+            for line in [*_lines(store.name, check, problem), *_server_lines(store.name)]:
                 self.stdout.write(printable(line))
             if problem:
                 unusable.append(f"store {store.name}: {problem}")
         if unusable:
             refuse("; ".join(unusable))
+
+
+def _server_lines(name: str) -> list[str]:
+    """The tenant's own server, where the store's address names one."""
+    server = find_server(name)
+    if server is None:
+        return []
+    problem = server.check()
+    return [
+        f"{name}: warning: nothing can be written through its tenant's server: {problem}"
+        if problem
+        else f"{name}: decisions for live agents can be written through its tenant's server"
+    ]
 
 
 def _problem(store: ActionStore, check: StoreCheck) -> str:
