@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from typing import Any, cast
+from urllib.parse import quote
 
 from django.conf import settings
+from django.db import connections
 from django.http import Http404
 
 from actions.errors import StoreUnusable
@@ -90,9 +92,20 @@ def reset() -> None:
 
 def _open(name: str) -> ActionStore:
     try:
-        return open_store(settings.ACTION_STORES[name], name=name)
+        return open_store(settings.ACTION_STORES[name], name=name, entries_url=_console_url())
     except StoreUnusable as exc:
         return cast("ActionStore", _Unusable(name, exc.problem))
+
+
+def _console_url() -> str:
+    """The address of the console's own database, for stores whose server cannot keep the history of decisions."""
+    database = connections["default"].settings_dict
+    user, password, name = (quote(str(database[part] or ""), safe="") for part in ("USER", "PASSWORD", "NAME"))
+    options = {"host": database["HOST"], "port": database["PORT"], **database["OPTIONS"]}
+    given = "&".join(
+        f"{key}={quote(str(value), safe='')}" for key, value in options.items() if value and isinstance(value, str | int)
+    )
+    return f"postgres://{user}{f':{password}' if password else ''}@/{name}?{given}"
 
 
 class _Unusable:

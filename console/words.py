@@ -85,13 +85,13 @@ def presets(kind: CallKind) -> Mapping[str, tuple[str, ...]]:
 
 ENTRY_KINDS: Mapping[str, str] = {
     "settled": "decided",
+    "settling": "began to write",
     "proposed": "proposed",
     "held": "holds back",
     "waiting": "decided, waits for the lease",
     "withdrawn": "withdrew",
     "refused": "was refused",
     "evicted": "took the lease away",
-    "settling": "began to write",
     "observed": "saw it end",
     "prepared": "prepared the store",
     "unreadable": "entry cannot be read",

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 
 from local.polign import RunningPolign
-from tests.recall_writer import DIMENSION, LeaseState, Metadata, RecordWriter
+from tests.recall_writer import DIMENSION, LeaseState, Metadata, RecordWriter, turn_metadata
 
 
 class PolignWriter(RecordWriter):
@@ -39,6 +39,15 @@ class PolignWriter(RecordWriter):
     def put(self, record_id: str, metadata: Mapping[str, Any]) -> None:
         body = json.dumps({"metadata": metadata, "values": [0] * DIMENSION})
         self.client.put(f"/vectors/{quote(record_id, safe='')}", content=body).raise_for_status()
+
+    def put_many(self, records: Mapping[str, Mapping[str, Any]]) -> None:
+        """As after many writes, in a few requests."""
+        vectors = [{"id": key, "metadata": metadata, "values": [0] * DIMENSION} for key, metadata in records.items()]
+        for start in range(0, len(vectors), 1000):
+            self.client.post("/vectors:batch", json={"vectors": vectors[start : start + 1000]}).raise_for_status()
+
+    def turn_records(self, agent: str, first: int, last: int) -> dict[str, Metadata]:
+        return {f"{agent}:turn:{seq}": turn_metadata(agent, seq, f"turn {seq}") for seq in range(first, last + 1)}
 
     def lease(
         self,

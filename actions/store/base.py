@@ -60,7 +60,7 @@ class ActionStore(Protocol):
     """Recall's records of one collection, over all its agents, plus our audit entries beside them."""
 
     name: str  # as configured; part of every ActionRef
-    leases_known: bool  # False: leases cannot be read here, so nobody can tell in flight from interrupted
+    leases_known: bool  # False: leases cannot be read here, so nobody can tell in flight from interrupted, and no reading has one
 
     # --- the store itself ---
 
@@ -83,7 +83,10 @@ class ActionStore(Protocol):
         ...
 
     def read_watch(self) -> Watch:
-        """The few numbers that move when a screen of this store may have changed; one round trip."""
+        """The few numbers that move when a screen of this store may have changed; one round trip to each server.
+
+        They may move without a change; nothing that a screen shows changes without one of them, a lease that cannot be read excepted.
+        """
         ...
 
     # --- reads over all agents ---
@@ -111,7 +114,7 @@ class ActionStore(Protocol):
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:
-        """The agent's lease row; None where it was never leased. Takes no lock."""
+        """The agent's lease row; None where it was never leased, or where leases are not known. Takes no lock."""
         ...
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
@@ -151,6 +154,10 @@ class ActionStore(Protocol):
         before, without writing. `marker`: where a turn with this message id stands among the newest ones, it tells this decision already
         (it was begun through the tenant's server), and no second one is written. The stored entry gets `before`, `after`, turn number and
         lease from inside the transaction.
+
+        A store without transactions (`check().cautions` says so) writes in the steps of steps.py instead. There a settle that was cut off may
+        be half written, which is StoreUnavailable with `may_be_written`; entries of kind `settling` say what was begun; and asking again with
+        the same decision id writes what is missing, also the entry alone.
 
         Raises:
             ActionNotFound, RecordUnreadable: nothing was written.

@@ -235,6 +235,7 @@ class PolignStore:
             # What no column can hold could not be looked up again.
             if not (_can_be_stored(ref.agent) and "\x00" not in ref.agent):
                 raise ActionNotFound(ref)
+            entries.require_prepared()
             hands = _Hands(self, self._until(self._timeouts.write_s))
             return settle_in_steps(hands, entries, ref, end, entry=entry, holder=holder, seen=seen, claim=claim)
 

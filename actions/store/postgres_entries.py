@@ -49,6 +49,11 @@ class PostgresEntries:
         self._forget()
         return lines
 
+    def require_prepared(self) -> None:
+        """Before a settle that is written elsewhere begins. Raises StoreReadOnly, StoreUnusable as `require` does."""
+        if not self.is_known:
+            self._database.read(self.require)
+
     def check(self) -> postgres_setup.EntriesCheck:
         return self._database.read(lambda connection: postgres_setup.check_entries(connection, self._name))
 

@@ -148,11 +148,6 @@ def settle_through(
     return settle_in_steps(hands, _Entries(store), ref, end, entry=entry, holder="", seen=seen, claim=claim)
 
 
-def has_begun(store: ActionStore, ref: ActionRef, decision_id: str) -> bool:
-    """Whether a decision was begun through the tenant's server, so that a part of it may be written."""
-    return any(one.decision_id == decision_id for one in _Entries(store).begun(ref))
-
-
 class _Hands:
     """What steps.py asks of a server, for one settle: reads are the store's, writes the server's."""
 

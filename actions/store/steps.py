@@ -290,9 +290,10 @@ class _Job:
         return [turn for turn in found.turns if isinstance(turn, Turn) and turn.message_id.startswith(_marks(self.ref.seq))]
 
     def _refuse_half_done(self, found: Found) -> None:
+        """Not where the other decision has its entry: then its close was there too, and somebody who had lost the agent has overwritten it."""
         for turn in self._marked(found):
-            if turn.message_id != self._marker:
-                other = turn.message_id.removeprefix(_marks(self.ref.seq))
+            other = turn.message_id.removeprefix(_marks(self.ref.seq))
+            if other != self.entry.decision_id and self.entries.find_settled(other) is None:
                 raise WriteConflict(
                     self.ref.store,
                     f"decision {other} about action {self.ref} is half written: turn {turn.seq} tells it to the agent, and the action is still "

@@ -30,14 +30,13 @@ from actions.records import ActionClass, ActionEnd, ActionRef, ActionStatus, Ent
 from actions.redaction import redact_text
 from actions.rules import MAX_REASON_CHARS, SETTLED_STATUSES, check_end_for, check_text, has_visible_text
 from actions.settle import check_decision_id, make_end, preview_turn
-from actions.store.serve import has_begun
 from actions.turns import SettlementTurn
 from console.access import Right, is_possible, item_or_404, may_somewhere, require
 from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note, WrittenBy
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.changes import bump
 from console.services.decisions import current_decisions
-from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, lock, mark_written, turn_of
+from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, has_begun, lock, mark_written, turn_of
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -47,6 +46,9 @@ log = logging.getLogger(__name__)
 
 LATER = "later"
 DATABASE_TROUBLE = "the console's own database did not answer in time or cannot be written"
+_HALF_WRITTEN = (
+    "too late: a part of it may be written, and its agent may have read that; it is completed as soon as that is possible"
+)
 _UNKNOWN_OUTCOME = "whether it was written is not known; ask again with the same decision id, it is never written twice"
 
 
@@ -389,17 +391,18 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
         return _nothing_to_withdraw(row.ref, None)
     try:
         # A process may have died between the store's commit and this row: then it is too late.
-        entry = get_store(row.store).find_settled_entry(row.decision_id)
+        store = get_store(row.store)
+        entry = store.find_settled_entry(row.decision_id)
+        is_begun = entry is None and has_begun(now, store)
     except Exception as exc:
         if now.may_be_written:
             return Answer(kind=AnswerKind.UNAVAILABLE, detail=_why_it_cannot_be_withdrawn(row, exc), decision=now)
-        entry = None  # its store was never asked to write it, and while we hold the row nobody asks
+        entry, is_begun = None, False  # its store was never asked to write it, and while we hold the row nobody asks
     if entry is not None:
         mark_written(now, entry, turn_of(entry), WrittenBy.US)
         return Answer(kind=AnswerKind.CLOSED, detail="too late: it is written", decision=now, entry=entry)
-    if now.may_be_written and _has_begun(now):
-        detail = "a part of it may be written already, through its tenant's server; send it again that way, or wait until its agent's lease is free"
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=now)
+    if is_begun:
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=_HALF_WRITTEN, decision=now)
     pending = Decision.objects.filter(pk=row.pk, state__in=PENDING_STATES)
     changed = pending.update(
         state=DecisionState.WITHDRAWN, why=f"withdrawn by {by.get_username()}", next_try_at=None, updated_at=timezone.now()
@@ -408,14 +411,6 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
         raise RuntimeError(f"decision {row.decision_id} changed while it was locked")
     now.refresh_from_db()
     return Answer(kind=AnswerKind.WITHDRAWN, detail="withdrawn; it will not be written", decision=now)
-
-
-def _has_begun(row: Decision) -> bool:
-    """Whether its intent stands in the history: then withdrawing it might leave its agent with a turn about an action that stays open."""
-    try:
-        return row.attempts > 0 and has_begun(get_store(row.store), row.ref, row.decision_id)
-    except (StoreError, UnknownStore):
-        return True  # nobody knows
 
 
 def _why_it_cannot_be_withdrawn(row: Decision, problem: Exception) -> str:

@@ -31,7 +31,7 @@ from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, N
 from actions.redaction import redact_text
 from actions.settle import make_end, settle, settled_entry
 from actions.store.base import ActionStore
-from actions.store.serve import has_begun, settle_through
+from actions.store.serve import settle_through
 from actions.store.steps import marker
 from actions.times import SECOND, format_rfc3339
 from console.models import Decision, DecisionState, WrittenBy
@@ -241,7 +241,7 @@ def _try(
 
 def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
     """Begun through the tenant's server and cut off there, its turn may stand already: then no second one is written."""
-    is_begun = row.attempts > 0 and has_begun(store, row.ref, row.decision_id)
+    is_begun = row.attempts > 0 and has_begun(row, store)
     written: Settled = settle(
         store,
         row.ref,
@@ -273,12 +273,24 @@ def _compare_end(row: Decision, store: ActionStore, action: Action, *, first: bo
     if ours is not None:
         mark_written(row, ours, turn_of(ours), WrittenBy.US)
         return None
-    is_begun = row.attempts > 0 and has_begun(store, row.ref, row.decision_id)
-    # Closed through the tenant's server, perhaps by us: then its entry is all that is missing.
-    if is_begun and (completed := _settle_through(row, store, None)):
-        mark_written(row, *completed, WrittenBy.US)
+    if has_begun(row, store):  # only asking again tells whose end it is, and completes ours
+        mark_written(row, *_complete(row, store), WrittenBy.US)
         return None
     return _ended(row, ActionNotOpen(row.ref, action, find_ending(store, row.ref)), first=first)
+
+
+def _complete(row: Decision, store: ActionStore) -> tuple[Entry, int]:
+    """A store that settles in steps does it by itself; in any other it was begun through the tenant's server, which need not be asked."""
+    through = _settle_through(row, store, None) if store.leases_known else None
+    return through or _settle(row, store, "")
+
+
+def has_begun(row: Decision, store: ActionStore) -> bool:
+    """Whether a part of this decision may be written: only where it is settled in steps, and was cut off between them."""
+    if not row.may_be_written:
+        return False
+    entries = store.list_entries(limit=50, agent=row.agent, seq=row.seq)
+    return any(entry.kind == "settling" and entry.decision_id == row.decision_id for entry in entries)
 
 
 def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:
@@ -306,7 +318,7 @@ def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
     is_announced = row.is_announced or announce(row, "waiting", why=why)
     # Somebody else holds the lease that a write of ours would have needed, and the action was open: no write of ours is on its way. Unless
     # it was begun through the tenant's server, which needs no lease of ours.
-    may_be_written = row.may_be_written and row.attempts > 0 and has_begun(get_store(row.store), row.ref, row.decision_id)
+    may_be_written = row.attempts > 0 and has_begun(row, get_store(row.store))
     if may_be_written:
         why = f"a part of it may be written through its tenant's server; send it again that way. {why[0].upper()}{why[1:]}"
     next_try_at = timezone.now() + min(pause, LONGEST_PAUSE)

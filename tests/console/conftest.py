@@ -192,7 +192,7 @@ class DownStore(MemoryStore):
 def flaky(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryWriter]:
     """Store `main`, which fails as its `.kept.fails` says: the only way to lose an answer at an exact moment."""
     settings.ACTION_STORES = {"main": "memory:"}
-    monkeypatch.setattr(stores, "open_store", lambda url, name: DownStore(name))
+    monkeypatch.setattr(stores, "open_store", lambda url, name, entries_url: DownStore(name))
     stores.reset()
     store = stores.get_store("main")
     assert isinstance(store, DownStore)

@@ -61,6 +61,7 @@ def _problem(store: ActionStore, check: StoreCheck) -> str:
 
 
 def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
+    """What it is, what it cannot promise, what to mend."""
     if not check.is_reachable:
         return [f"{name}: not reachable: {problem}"]
     found = [
@@ -69,8 +70,10 @@ def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
         "with the index of open actions" if check.has_index else "without the index of open actions",
     ]
     can = "can be settled" if check.can_settle else f"can only be read: {check.why_not}"
+    cautions = [f"{name}: caution: {caution}" for caution in check.cautions]
     if problem:
         can = f"cannot be used: {problem}"
         remedy = [f"{name}: {check.why_not}"] if check.why_not else []
-        return [f"{name}: {check.server}; {can}", *remedy]
-    return [f"{name}: {check.server}; {', '.join(found)}; {can}", *(f"{name}: warning: {warning}" for warning in check.warnings)]
+        return [f"{name}: {check.server}; {can}", *remedy, *cautions]
+    warnings = [f"{name}: warning: {warning}" for warning in check.warnings]
+    return [f"{name}: {check.server}; {', '.join(found)}; {can}", *cautions, *warnings]
