@@ -41,6 +41,7 @@ from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
 from console.services.evict import EvictionRequest, evict
 from console.services.known_counts import last_known
+from console.services.through import write_through
 from console.services.tokens import Caller, find_caller
 from console.store_news import complain, told
 from console.stores import get_store
@@ -173,6 +174,15 @@ class DecisionIn(Schema):
     look_again_at: str | None = Field(None, description="RFC 3339; only with later")
 
 
+class ThroughIn(Schema):
+    """That a decision which waits is to be written through the tenant's own server."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    decision_id: str = Field(description="of the decision that waits")
+    confirm: str = Field(description="the agent's id once more: its process may be alive")
+
+
 class EvictionIn(Schema):
     """An eviction; what its texts may hold, the rules say."""
 
@@ -269,6 +279,7 @@ Agent = Annotated[str, Path()]
 Seq = Annotated[int, Path()]
 _ACTION = "/actions/{store}/{agent}/{int:seq}"
 _DECISION = f"{_ACTION}/decision"
+_THROUGH = f"{_DECISION}/through-server"
 _EVICTION = "/agents/{store}/{agent}/eviction"
 
 
@@ -368,6 +379,18 @@ def delete_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq, 
 
 
 @api.post(
+    _THROUGH,
+    response={200: DecisionOut, 201: DecisionOut, 202: DecisionOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Write the decision that waits through the tenant's own server",
+)
+def post_through(request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[ThroughIn, Body()]) -> HttpResponse:
+    """For an agent whose server keeps its lease alive. 503: not written, or a part of it may be; send it again as it is."""
+    return _answer(
+        write_through(ActionRef(store, agent, seq), decision_id=body.decision_id, confirm=body.confirm, by=_user(request))
+    )
+
+
+@api.post(
     _EVICTION,
     response={200: EvictionOut, 201: EvictionOut, 409: ErrorOut, 412: ErrorOut, 503: ErrorOut, **_ERRORS},
     summary="Take an agent's live lease away, for the decisions that wait for it",
@@ -423,6 +446,7 @@ _METHODS = {
     "/actions": ["GET"],
     _ACTION: ["GET"],
     _DECISION: ["GET", "POST", "DELETE"],
+    _THROUGH: ["POST"],
     _EVICTION: ["POST"],
     "/audit": ["GET"],
 }

@@ -18,6 +18,7 @@ from actions.errors import (
     ActionsError,
     DecisionIdReused,
     LeaseMoved,
+    StoreError,
     StoreUnavailable,
     StoreUnusable,
     WriteConflict,
@@ -76,6 +77,14 @@ class TenantServer:
 
     def close(self) -> None:
         self._server.close()
+
+    def check(self) -> str:
+        """Why nothing can be written through it, in one sentence; empty where it answers and takes the key. Writes nothing."""
+        try:
+            self.call("pending_actions", {"agent_id": "settle-check"}, until=monotonic() + self.timeouts.read_s)
+        except StoreError as exc:
+            return "" if _NOT_HERE in exc.problem else exc.problem
+        return ""
 
     def call(self, tool: str, arguments: Mapping[str, object], *, until: float) -> Any:
         """What one tool of the server answers, decoded.
@@ -137,11 +146,6 @@ def settle_through(
     timeouts = server.timeouts if server else Timeouts()
     hands = _Hands(server, store, ref, end, entry, until=monotonic() + timeouts.write_s)
     return settle_in_steps(hands, _Entries(store), ref, end, entry=entry, holder="", seen=seen, claim=claim)
-
-
-def has_begun(store: ActionStore, ref: ActionRef, decision_id: str) -> bool:
-    """Whether a decision was begun through the tenant's server, so that a part of it may be written."""
-    return any(one.decision_id == decision_id for one in _Entries(store).begun(ref))
 
 
 class _Hands:

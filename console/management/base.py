@@ -128,7 +128,7 @@ def printable(text: str) -> str:
 
 def _clean(message: str) -> str:
     """One line, in which no address shows its password: an argument may be one, and argparse repeats what it does not understand."""
-    return printable(re.sub(r"(://[^/@\s:]*:)[^@\s]*@", r"\1***@", " ".join(message.split())))
+    return printable(re.sub(r"(://[^/@\s:]*:)\S*@", r"\1***@", " ".join(message.split())))
 
 
 def _first_line(exc: Exception) -> str:

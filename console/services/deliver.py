@@ -30,8 +30,8 @@ from actions.queries import ActionItem, get_action
 from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
 from actions.redaction import redact_text
 from actions.settle import make_end, settle, settled_entry
-from actions.store import serve
 from actions.store.base import ActionStore
+from actions.store.serve import settle_through
 from actions.store.steps import marker
 from actions.times import SECOND, format_rfc3339
 from console.models import Decision, DecisionState, WrittenBy
@@ -261,7 +261,7 @@ def _settle_through(row: Decision, store: ActionStore, server: TenantServer | No
     detail = {"through": "the tenant's server"}
     entry = settled_entry(row.ref, end, actor=row.actor, decision_id=row.decision_id, detail=detail)
     try:
-        written = serve.settle_through(server, store, row.ref, end, entry=entry, claim=row.claim)
+        written = settle_through(server, store, row.ref, end, entry=entry, claim=row.claim)
     except LeaseMoved:
         return None
     return written.entry, written.turn_seq
@@ -273,16 +273,24 @@ def _compare_end(row: Decision, store: ActionStore, action: Action, *, first: bo
     if ours is not None:
         mark_written(row, ours, turn_of(ours), WrittenBy.US)
         return None
-    # In steps and cut off between them, perhaps by us: then its entry is all that is missing.
-    if has_begun(row, store) and (completed := _settle_through(row, store, None)):
-        mark_written(row, *completed, WrittenBy.US)
+    if has_begun(row, store):  # only asking again tells whose end it is, and completes ours
+        mark_written(row, *_complete(row, store), WrittenBy.US)
         return None
     return _ended(row, ActionNotOpen(row.ref, action, find_ending(store, row.ref)), first=first)
 
 
+def _complete(row: Decision, store: ActionStore) -> tuple[Entry, int]:
+    """A store that settles in steps does it by itself; in any other it was begun through the tenant's server, which need not be asked."""
+    through = _settle_through(row, store, None) if store.leases_known else None
+    return through or _settle(row, store, "")
+
+
 def has_begun(row: Decision, store: ActionStore) -> bool:
-    """Whether a part of this decision may be written: only where it was settled in steps, and cut off between them."""
-    return row.may_be_written and serve.has_begun(store, row.ref, row.decision_id)
+    """Whether a part of this decision may be written: only where it is settled in steps, and was cut off between them."""
+    if not row.may_be_written:
+        return False
+    entries = store.list_entries(limit=50, agent=row.agent, seq=row.seq)
+    return any(entry.kind == "settling" and entry.decision_id == row.decision_id for entry in entries)
 
 
 def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:

@@ -415,6 +415,8 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
         "/api/v1/actions",
         "/api/v1/actions/{store}/{agent}/{seq}",
         "/api/v1/actions/{store}/{agent}/{seq}/decision",
+        "/api/v1/actions/{store}/{agent}/{seq}/decision/through-server",
+        "/api/v1/agents/{store}/{agent}/eviction",
         "/api/v1/audit",
     }
     assert set(body["paths"]["/api/v1/actions/{store}/{agent}/{seq}/decision"]) == {"get", "post", "delete"}

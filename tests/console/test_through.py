@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,9 +23,12 @@ from console.services.decide import withdraw
 from console.services.deliver import attempt, deliver
 from console.services.through import write_through
 from console.stores import get_store
+from tests.console.conftest import Api
+from tests.console.test_commands import run
 from tests.console.test_services_evict import decided
 from tests.console.view_helpers import HTMX, browser, hidden, path_of, text_of
 from tests.interop.serve import Serve
+from tests.recall_writer import RecordWriter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.interop]
 
@@ -222,3 +225,46 @@ def test_no_key_is_shown_anywhere(serve: Serve, ana: User, amy: User) -> None:
     for user in (ana, amy):
         for path in (path_of(REF), path_of(REF, "decision/through/"), "/stores/", "/history/", f"/agents/main/{AGENT}/"):
             assert serve.key(TENANT) not in browser(user).get(path).content.decode()
+
+
+def test_the_api_writes_it_too(serve: Serve, ana: User, ben: User, api: Callable[[User], Api]) -> None:
+    row = decided(REF, ana)
+    path, body = f"actions/main/{AGENT}/1/decision/through-server", {"decision_id": row.decision_id, "confirm": AGENT}
+
+    assert api(ana).post(path, {**body, "confirm": "x"})[0] == 422
+    assert api(ben).post(path, body)[0] == 403
+    assert api(ana).get(path)[0] == 405
+    assert turns() == []
+    status, said = api(ana).post(path, body)
+    assert (status, said["state"], said["turn"]) == (201, "written", 1)
+    assert api(ana).post(path, body)[0] == 200
+    assert len(turns()) == 1
+
+
+def test_check_stores_says_whether_the_server_takes_the_key(serve: Serve, settings: Settings) -> None:
+    good = run("check_stores")
+    settings.ACTION_STORES = {"main": settings.ACTION_STORES["main"].replace(serve.key(TENANT), "filekey-unknown-aaaaaaaa")}
+    stores.reset()
+    bad = run("check_stores")
+
+    assert "main: decisions for live agents can be written through its tenant's server" in good.out
+    assert "main: warning: nothing can be written through its tenant's server" in bad.out
+    assert (good.code, bad.code) == (0, 0)
+    assert "filekey-" not in good.out + bad.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["serve=http%3A%2F%2Fh%2Fmcp", "serve_key=filekey-1", "serve=ftp%3A%2F%2Fh&serve_key=filekey-1", "serve=h&serve_key=filekey-1",
+     "serve=http%3A%2F%2Fh%3Anine&serve_key=filekey-1", "serve=http%3A%2F%2Fh%2Fmcp&serve_key=filekey%201"],
+)  # fmt: skip
+def test_an_address_of_no_server_is_said_and_not_repeated(memory: RecordWriter, settings: Settings, options: str) -> None:
+    settings.ACTION_STORES = {"main": f"postgres://ann:hunter2hunter2@h/db?{options}"}
+    stores.reset()
+
+    said = run("check_stores")
+
+    assert said.code == 1
+    assert "serve_key" in said.err
+    assert "filekey" not in said.out + said.err
+    assert "hunter2" not in said.out + said.err

@@ -51,9 +51,13 @@ class Table:
     def hold(self, agent: str, holder: str) -> Held:
         return Held(epoch=2, at=0, until=self.now + 10)
 
-    def write_turn(self, closing: Closing, held: Held) -> None:
+    def write_turn(self, closing: Closing, held: Held) -> int:
         assert closing.turn.message_id == marker(1, "decision-1") == "settle:1:decision-1"
         self._do("turn")
+        return closing.turn_seq
+
+    def may_be_ours(self, intended: object, found: int) -> bool:
+        return intended == found
 
     def write_end(self, closing: Closing, held: Held) -> None:
         self._do("close")

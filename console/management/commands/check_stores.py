@@ -9,7 +9,7 @@ from actions.records import ActionStatus, StoreCheck
 from actions.side_by_side import ask_each
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
-from console.stores import ActionStore, list_stores
+from console.stores import ActionStore, find_server, list_stores
 
 _OPEN = (ActionStatus.STARTED, ActionStatus.UNKNOWN)
 
@@ -26,7 +26,7 @@ class Command(Base):
             refuse("no store is configured; set ACTION_STORES")
         unusable = []
         for store, (check, problem) in zip(stores, ask_each(stores, _ask), strict=True):
-            for line in _lines(store.name, check, problem):
+            for line in [*_lines(store.name, check, problem), *_server_lines(store.name)]:
                 self.stdout.write(printable(line))
             if problem:
                 unusable.append(f"store {store.name}: {problem}")
@@ -37,6 +37,19 @@ class Command(Base):
 def _ask(store: ActionStore) -> tuple[StoreCheck, str]:
     check = store.check()
     return check, _problem(store, check)
+
+
+def _server_lines(name: str) -> list[str]:
+    """The tenant's own server, where the store's address names one."""
+    server = find_server(name)
+    if server is None:
+        return []
+    problem = server.check()
+    return [
+        f"{name}: warning: nothing can be written through its tenant's server: {problem}"
+        if problem
+        else f"{name}: decisions for live agents can be written through its tenant's server"
+    ]
 
 
 def _problem(store: ActionStore, check: StoreCheck) -> str:
