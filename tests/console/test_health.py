@@ -38,11 +38,11 @@ def test_it_is_ready_once_migrated(client: Client, down: str) -> None:
 
 
 def test_it_is_not_ready_before(client: Client) -> None:
-    ((_, newest),) = MigrationLoader(connection).graph.leaf_nodes("console")
-    MigrationRecorder(connection).record_unapplied("console", newest)
+    newest = MigrationLoader(connection).graph.leaf_nodes("console")[0]
+    MigrationRecorder(connection).record_unapplied(*newest)
     response = client.get("/readyz")
     assert (response.status_code, response.json()) == (503, {"status": "not ready"})
-    MigrationRecorder(connection).record_applied("console", newest)
+    MigrationRecorder(connection).record_applied(*newest)
     assert client.get("/readyz").status_code == 200
 
 
