@@ -27,6 +27,8 @@ from tests.store.conftest import with_option
 
 pytestmark = pytest.mark.interop
 
+# A server's answers do not depend on its database: what goes wrong on the way is tried on one of them.
+only_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 AGENT = "support-agent-7"
 TENANT, COLLECTION = "tenant-a", "recall_lexical_v1__tenant_a_80a707af"
 END = an_end(ActionStatus.DONE, result="message-id 1204")
@@ -200,6 +202,7 @@ def test_a_decision_is_written_through_the_server_and_the_agent_reads_it(serve: 
     assert serve.call(TENANT, "record_turn", agent_id=AGENT, role="user", content="go on")["seq"] == 3
 
 
+@only_postgres
 def test_a_long_result_is_kept_whole_and_told_short(serve: Serve, server: Cut, tenant: ActionStore) -> None:
     begin(serve)
 
@@ -213,6 +216,7 @@ def test_a_long_result_is_kept_whole_and_told_short(serve: Serve, server: Cut, t
     assert output.content == "x" * 9000
 
 
+@only_postgres
 @pytest.mark.parametrize("tool", ["record_turn", "end_action"])
 @pytest.mark.parametrize("lost", ["lost_requests", "lost_answers"])
 def test_where_an_attempt_is_cut_off_the_same_decision_goes_on(
@@ -237,6 +241,7 @@ def test_where_an_attempt_is_cut_off_the_same_decision_goes_on(
     assert_written_once(tenant, write(server, tenant))
 
 
+@only_postgres
 def test_an_entry_that_is_missing_is_completed_without_the_server(serve: Serve, server: Cut, tenant: ActionStore) -> None:
     begin(serve)
     server.lost_answers = ("end_action",)
@@ -264,6 +269,7 @@ def test_begun_through_the_server_and_free_since_it_is_settled_without_a_second_
     assert_written_once(tenant, settled)
 
 
+@only_postgres
 def test_an_agent_that_ends_it_meanwhile_is_not_overruled(serve: Serve, server: Cut, tenant: ActionStore) -> None:
     """Its process was alive after all, and came between our turn and our end."""
     begin(serve)
@@ -280,6 +286,7 @@ def test_an_agent_that_ends_it_meanwhile_is_not_overruled(serve: Serve, server: 
     assert kinds(tenant) == ["settling"]
 
 
+@only_postgres
 def test_an_agent_of_the_same_name_in_another_namespace_is_not_touched(serve: Serve, tenant: ActionStore) -> None:
     """The wrong key: both namespaces hold an agent of this name with an open action of this number."""
     begin(serve)
@@ -294,6 +301,7 @@ def test_an_agent_of_the_same_name_in_another_namespace_is_not_touched(serve: Se
     assert len(serve.call(TENANT, "recent_turns", agent_id=AGENT)) == 1
 
 
+@only_postgres
 def test_an_agent_that_the_server_does_not_hold_is_said_to_be_elsewhere(
     url: str, serve: Serve, server: Cut, tenant: ActionStore
 ) -> None:
@@ -310,6 +318,7 @@ def test_an_agent_that_the_server_does_not_hold_is_said_to_be_elsewhere(
     assert kinds(tenant) == []
 
 
+@only_postgres
 def test_a_server_that_is_down_or_refuses_the_key_wrote_nothing(serve: Serve, server: Cut, tenant: ActionStore) -> None:
     begin(serve)
     stranger = TenantServer("main", TenantAddress(url=serve.address, key="filekey-unknown-aaaaaaaaaaaaaaa"))

@@ -33,7 +33,7 @@ from tests.store.gestures import decide, look_at_world, new_decision_id, race, v
 from tests.store.memory_writer import MemoryWriter
 from tests.store.test_postgres_all_or_nothing import MOMENTS, RAISE, Wire, in_background, sabotage, wait_until_blocked
 
-ROUNDS = 8
+ROUNDS = 6
 HOLDER = "vm:7:aaaa"
 REASON = "its pod was deleted at 18:02; the server renews for it"
 
