@@ -49,6 +49,11 @@ def decision_digest(ref: ActionRef, end: ActionEnd) -> str:
     )
 
 
+def eviction_digest(agent: str, holder: str, reason: str, actor: str) -> str:
+    """What the id of an eviction stands for; `holder` is the SHA-256 of the holder's name, which a form may carry in its place."""
+    return sha256_text(canonical_json({"agent": agent, "holder": holder, "reason": reason, "actor": actor}))
+
+
 def _claim(action: Action, whole_args: str) -> dict[str, object]:
     return {
         "tool": action.tool,

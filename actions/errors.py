@@ -46,6 +46,17 @@ class LeaseLive(ActionsError):
         )
 
 
+class LeaseMoved(ActionsError):
+    """The lease is not what was shown. Nothing was written; `.lease` is what stands there now, None where the agent was never leased."""
+
+    def __init__(self, agent: str, holder: str, lease: Lease | None) -> None:
+        self.lease = lease
+        now = (
+            f"{lease.holder} holds it until {format_rfc3339(lease.expires_at)}" if lease and lease.is_live else "nobody holds it"
+        )
+        super().__init__(f"lease of agent {agent} is not what was shown, held by {holder}: {now}; look again")
+
+
 class ActionNotOpen(ActionsError):
     """Somebody closed it first. Nothing was written; `.action` is what stands there, `.entry` who decided it if we know."""
 

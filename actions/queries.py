@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from actions.records import (
     Action,
     ActionClass,
     ActionRef,
+    ActionsRead,
     ActionState,
     ActionStatus,
     Lease,
@@ -32,6 +33,7 @@ from actions.records import (
 )
 from actions.redaction import redact_arguments, redact_text
 from actions.rules import state_of_reading
+from actions.side_by_side import ask_each
 from actions.store.base import ActionStore
 from actions.times import SECOND, Instant
 
@@ -70,6 +72,13 @@ class ActionFilter:
         return frozenset(closed | (OPEN_STATUSES if wanted & OPEN_STATES else frozenset()))
 
 
+IN_DOUBT = ActionFilter(
+    states=frozenset({ActionState.INTERRUPTED, ActionState.UNKNOWN, ActionState.UNCLEAR, ActionState.UNREADABLE}),
+    classes=frozenset({ActionClass.EXTERNAL}),
+)
+"""The calls that wait for somebody: external, and nobody can say how they ended. Unreadable ones too, because nobody knows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionItem:
     """One action as a screen shows it: redacted, with its state, its digest and what it claims to do."""
@@ -81,11 +90,12 @@ class ActionItem:
     action: Action | None  # None: unreadable. Its args and result are unredacted: never render them, render `arguments`
     unreadable: Unreadable | None
     lease: Lease | None
+    leases_known: bool  # False: its store cannot say who holds an agent, so nobody can tell whether its process is alive
     read_at: Instant
     arguments: Arguments  # redacted and whole, unless `is_args_missing`
     is_args_missing: bool  # the output that should hold the whole arguments is not there or unreadable
     facts: Facts | None
-    digest: str  # of everything shown; empty where unreadable
+    digest: str  # of everything shown; empty where unreadable, and where the whole arguments could not be asked for
     claim: str  # the digest without the status
 
     @property
@@ -103,16 +113,19 @@ class StoreStatus:
     """How the read of one store went."""
 
     name: str
-    problem: str = ""  # one sentence; empty when it answered
+    problem: str = ""  # one sentence in the store's own words; empty when it answered
+    is_listed: bool = True  # False: its rows are missing. True with a problem: they are there, their overflowed arguments are not
     is_truncated: bool = False  # more than MAX_ROWS_PER_STORE rows matched; the rest is not in the list
+    in_doubt: int | None = None  # how many IN_DOUBT it holds, whoever may see them; None: this read cannot tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPage:
-    """A page of the list, and how many rows matched in all (of those read)."""
+    """A page of the list, and how many rows matched in all (of those read). `next` and `previous` are cursors; None at the ends."""
 
     items: tuple[ActionItem, ...]
     next: str | None
+    previous: str | None
     total: int
     stores: tuple[StoreStatus, ...]
 
@@ -123,6 +136,7 @@ class AgentView:
 
     agent: str
     lease: Lease | None
+    leases_known: bool  # False: its store cannot say who holds it
     working_state: WorkingState | Unreadable | None
     turns: tuple[Turn | Unreadable, ...]
     actions: tuple[ActionItem, ...]
@@ -139,36 +153,38 @@ def list_actions(
 ) -> ActionPage:
     """Actions of all stores in the order of the queue: risk, began, store, agent, number. At most two round trips a store.
 
-    Keyset paging: `cursor` is the `next` of the page before; rows that come or go never shift the others. `may_see(store, tool)` decides
-    for each row, and for the total. A store that does not answer is named in `stores`; the others go on.
+    The stores are asked side by side. Keyset paging: `cursor` is the `next` or `previous` of another page; rows that come or go never
+    shift the others. `may_see(store, tool)` decides for each row, and for the total; it is asked in the caller's thread.
+
+    A store that does not answer is named in `stores`; the others go on. What it would have shown comes first on the page on which it
+    answers again, and then nothing repeats and nothing is left out; where it stays away, the last page names it too.
 
     Raises:
         InvalidQuery: the cursor is not one of ours.
     """
-    after = _read_cursor(cursor)
-    statuses: list[StoreStatus] = []
-    rows: list[tuple[SortKey, ActionStore, Reading]] = []
+    place = _read_cursor(cursor)
+    asked = [store for store in stores if not wanted.stores or store.name in wanted.stores]
     agent = next(iter(wanted.agents)) if len(wanted.agents) == 1 else None
-    for store in stores:
-        if wanted.stores and store.name not in wanted.stores:
+    reads = ask_each(asked, lambda store: _read_actions(store, wanted, agent))
+    statuses: list[StoreStatus] = []
+    rows: list[_Row] = []
+    for store, read in zip(asked, reads, strict=True):
+        if isinstance(read, StoreError):
+            statuses.append(StoreStatus(name=store.name, problem=read.problem, is_listed=False))
             continue
-        try:
-            read = store.read_actions(wanted.statuses, limit=MAX_ROWS_PER_STORE, agent=agent)
-        except StoreError as exc:
-            statuses.append(StoreStatus(name=store.name, problem=exc.problem))
-            continue
-        statuses.append(StoreStatus(name=store.name, is_truncated=read.is_truncated))
-        rows.extend((_sort_key(store.name, r), store, r) for r in read.readings if _matches(store, r, wanted, may_see))
-    rows.sort(key=lambda row: row[0])
-    start = next((i for i, row in enumerate(rows) if row[0] > after), len(rows)) if after else 0
-    shown = rows[start : start + limit]
-    items, failed = _make_items(shown)
-    more = start + limit < len(rows)
+        matching, in_doubt = _select(store, read, wanted, may_see)
+        rows.extend(matching)
+        counts_all = agent is None and wanted.statuses >= OPEN_STATUSES
+        statuses.append(StoreStatus(name=store.name, is_truncated=read.is_truncated, in_doubt=in_doubt if counts_all else None))
+    rows.sort(key=lambda row: row.key)
+    shown, before, after = _turn_to(place, rows, limit, away={status.name for status in statuses if not status.is_listed})
+    items, problems = _make_items(shown)
     return ActionPage(
         items=items,
-        next=_write_cursor(shown[-1][0]) if more and shown else None,
+        next=_write_cursor(after) if after else None,
+        previous=_write_cursor(before) if before else None,
         total=len(rows),
-        stores=tuple(failed.get(status.name, status) for status in statuses),
+        stores=tuple(replace(status, problem=problems.get(status.name, status.problem)) for status in statuses),
     )
 
 
@@ -207,6 +223,7 @@ def read_agent(
     return AgentView(
         agent=agent,
         lease=store.find_lease(agent),
+        leases_known=store.leases_known,
         working_state=store.find_working_state(agent),
         turns=store.list_turns(agent, limit=turns, before=before_turn),
         actions=tuple(make_item(store, reading, outputs) for reading in readings),
@@ -227,6 +244,7 @@ def make_item(store: ActionStore, reading: Reading, outputs: dict[tuple[str, str
             action=None,
             unreadable=action,
             lease=reading.lease,
+            leases_known=store.leases_known,
             read_at=reading.read_at,
             arguments=Arguments(text=""),
             is_args_missing=False,
@@ -245,6 +263,7 @@ def make_item(store: ActionStore, reading: Reading, outputs: dict[tuple[str, str
         action=action,
         unreadable=None,
         lease=reading.lease,
+        leases_known=store.leases_known,
         read_at=reading.read_at,
         arguments=arguments,
         is_args_missing=bool(action.args_ref) and output is None,
@@ -271,9 +290,43 @@ def _member(kind: type[_Kind], noun: str, name: str) -> _Kind:
         raise InvalidQuery(f"no {noun} is called {name[:40]!r}; there are {', '.join(kind)}") from exc
 
 
-def _matches(store: ActionStore, reading: Reading, wanted: ActionFilter, may_see: Callable[[str, str], bool]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: SortKey
+    store: ActionStore
+    reading: Reading
+
+
+def _read_actions(store: ActionStore, wanted: ActionFilter, agent: str | None) -> ActionsRead | StoreError:
+    try:
+        return store.read_actions(wanted.statuses, limit=MAX_ROWS_PER_STORE, agent=agent)
+    except StoreError as exc:
+        return exc
+
+
+def _select(
+    store: ActionStore, read: ActionsRead, wanted: ActionFilter, may_see: Callable[[str, str], bool]
+) -> tuple[list[_Row], int]:
+    """The rows that match, and how many of all that were read are in doubt."""
+    found, in_doubt = [], 0
+    for reading in read.readings:
+        state = state_of_reading(reading, leases_known=store.leases_known)
+        in_doubt += _is_in_doubt(reading, state)
+        if _matches(store, reading, state, wanted, may_see):
+            found.append(_Row(_sort_key(store.name, reading), store, reading))
+    return found, in_doubt
+
+
+def _is_in_doubt(reading: Reading, state: ActionState) -> bool:
     action = reading.action
-    if state_of_reading(reading, leases_known=store.leases_known) not in wanted.wanted_states:
+    return state in IN_DOUBT.states and (isinstance(action, Unreadable) or action.action_class in IN_DOUBT.classes)
+
+
+def _matches(
+    store: ActionStore, reading: Reading, state: ActionState, wanted: ActionFilter, may_see: Callable[[str, str], bool]
+) -> bool:
+    action = reading.action
+    if state not in wanted.wanted_states:
         return False
     if wanted.agents and action.agent not in wanted.agents:
         return False
@@ -316,16 +369,28 @@ def _sort_key(store: str, reading: Reading) -> SortKey:
     return (risk_of(action.tool, action.args), action.started_at, store, action.agent, action.seq, "")
 
 
-def _make_items(rows: Sequence[tuple[SortKey, ActionStore, Reading]]) -> tuple[tuple[ActionItem, ...], dict[str, StoreStatus]]:
+def _make_items(rows: Sequence[_Row]) -> tuple[tuple[ActionItem, ...], dict[str, str]]:
     """Items with whole arguments; a store that stops answering between its two reads is reported, its rows stay as they were read."""
-    outputs: dict[str, dict[tuple[str, str], Output]] = {}
-    failed: dict[str, StoreStatus] = {}
-    for store in {store.name: store for _, store, _ in rows}.values():
-        try:
-            outputs[store.name] = _outputs_of(store, [reading for _, other, reading in rows if other is store])
-        except StoreError as exc:
-            failed[store.name] = StoreStatus(name=store.name, problem=exc.problem)
-    return tuple(make_item(store, reading, outputs.get(store.name, {})) for _, store, reading in rows), failed
+    stores = list({row.store.name: row.store for row in rows}.values())
+    answers = ask_each(stores, lambda store: _outputs_or_problem(store, [row.reading for row in rows if row.store is store]))
+    outputs = dict(zip((store.name for store in stores), answers, strict=True))
+    items = []
+    for row in rows:
+        found = outputs[row.store.name]
+        if isinstance(found, StoreError):
+            item = make_item(row.store, row.reading, {})
+            # A digest of half the arguments would be the digest of nothing that ever stood there.
+            items.append(replace(item, digest="", claim="") if item.is_args_missing else item)
+        else:
+            items.append(make_item(row.store, row.reading, found))
+    return tuple(items), {name: found.problem for name, found in outputs.items() if isinstance(found, StoreError)}
+
+
+def _outputs_or_problem(store: ActionStore, readings: Collection[Reading]) -> dict[tuple[str, str], Output] | StoreError:
+    try:
+        return _outputs_of(store, readings)
+    except StoreError as exc:
+        return exc
 
 
 def _outputs_of(store: ActionStore, readings: Collection[Reading]) -> dict[tuple[str, str], Output]:
@@ -334,17 +399,89 @@ def _outputs_of(store: ActionStore, readings: Collection[Reading]) -> dict[tuple
     return {key: output for key, output in found.items() if isinstance(output, Output)}
 
 
-def _write_cursor(key: SortKey) -> str:
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+# --- places in the list ----------------------------------------------------------------------------------------------
 
 
-def _read_cursor(cursor: str | None) -> SortKey | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a page begins, or with `is_end` where it ends; None: at the list's own beginning or end.
+
+    `behind`: where stores are that did not answer on a page before this one; what they hold after that place was never shown.
+    """
+
+    key: SortKey | None = None
+    is_end: bool = False
+    behind: Mapping[str, SortKey | None] = field(default_factory=dict)
+
+    def of(self, store: str) -> SortKey | None:
+        return self.behind.get(store, self.key)
+
+
+def _turn_to(
+    place: _Place, rows: Sequence[_Row], limit: int, *, away: Collection[str]
+) -> tuple[Sequence[_Row], _Place | None, _Place | None]:
+    """The rows of one page, the page before it and the page after it. `away`: stores whose rows are not there."""
+    if place.is_end:
+        end = len(rows) if place.key is None else sum(1 for row in rows if row.key < place.key)
+        shown = rows[max(0, end - limit) : end]
+        has_before, has_more = end > len(shown), end < len(rows)
+        place = _Place(key=rows[end - len(shown) - 1].key if has_before else None)
+    else:
+        left = [row for row in rows if _is_after(row.key, place.of(row.store.name))]
+        shown = left[:limit]
+        has_before, has_more = bool(rows) and rows[:1] != shown[:1], len(left) > limit
+    before = _Place(key=shown[0].key if shown else None, is_end=True) if has_before else None
+    return shown, before, _after(place, shown, away) if has_more else None
+
+
+def _after(place: _Place, shown: Sequence[_Row], away: Collection[str]) -> _Place:
+    """The place after a page: its last row, and where every store is that has not come so far."""
+    last = shown[-1].key if shown else None
+    key = _later(place.key, last)
+    behind = {}
+    for store in {*place.behind, *away}:
+        reached = place.of(store) if store in away else _later(place.of(store), last)
+        if reached != key:
+            behind[store] = reached
+    return _Place(key=key, behind=behind)
+
+
+def _is_after(key: SortKey, place: SortKey | None) -> bool:
+    return place is None or key > place
+
+
+def _later(one: SortKey | None, other: SortKey | None) -> SortKey | None:
+    return one if other is None or (one is not None and one > other) else other
+
+
+def _write_cursor(place: _Place) -> str:
+    said: dict[str, object] = {"before" if place.is_end else "after": place.key}
+    if place.behind:
+        said["behind"] = dict(sorted(place.behind.items()))
+    return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str | None) -> _Place:
     if not cursor:
-        return None
+        return _Place()
     try:
-        risk, began, store, agent, seq, record_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if not all(type(n) is int for n in (risk, began, seq)) or not all(type(t) is str for t in (store, agent, record_id)):
-            raise ValueError("wrong types")
-    except (ValueError, TypeError, RecursionError) as exc:
+        said = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if set(said) == {"before"}:
+            return _Place(key=_read_key(said["before"]), is_end=True)
+        if set(said) - {"behind"} != {"after"}:
+            raise ValueError("wrong names")
+        behind = {name: _read_key(key) for name, key in said.get("behind", {}).items()}
+        return _Place(key=_read_key(said["after"]), behind=behind)
+    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
         raise InvalidQuery("the cursor is not one that this list gave out; start from the first page") from exc
+
+
+def _read_key(said: object) -> SortKey | None:
+    if said is None:
+        return None
+    if not isinstance(said, list):
+        raise TypeError("no key")
+    risk, began, store, agent, seq, record_id = said
+    if not all(type(n) is int for n in (risk, began, seq)) or not all(type(t) is str for t in (store, agent, record_id)):
+        raise TypeError("wrong types")
     return risk, began, store, agent, seq, record_id

@@ -223,7 +223,7 @@ class NewEntry:
     `content_digest` is over the unredacted decision, so that the same decision id with other content is noticed.
     """
 
-    kind: str  # settled, proposed, held, waiting, withdrawn, refused, observed, prepared ...
+    kind: str  # settled, proposed, held, waiting, withdrawn, refused, evicted, observed, prepared, settling (the intent of store/steps.py) ...
     actor: str  # "operator ana", "resolver sent-folder", "system sweep"
     agent: str = ""
     seq: int | None = None
@@ -311,6 +311,7 @@ class StoreCheck:
     can_settle: bool = False
     why_not: str = ""  # one sentence with the remedy; empty when can_settle
     warnings: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()  # what this kind of store cannot promise, a sentence each: said on every screen of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

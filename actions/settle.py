@@ -6,13 +6,13 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from actions.digests import decision_digest
+from actions.digests import decision_digest, eviction_digest, sha256_text
 from actions.errors import InvalidDecision
 from actions.keys import result_ref
-from actions.records import Action, ActionEnd, ActionRef, ActionStatus, NewEntry, Settled
+from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
 from actions.redaction import redact_text
-from actions.rules import check_end, check_end_for
-from actions.store.base import ActionStore
+from actions.rules import MAX_REASON_CHARS, check_end, check_end_for, check_text, has_visible_text
+from actions.store.base import CONSOLE_HOLDER, ActionStore
 from actions.turns import SettlementTurn, settlement_turn, store_value
 
 DECISION_ID = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
@@ -57,6 +57,7 @@ def settle(
     claim: str | None = None,
     evidence_id: str = "",
     detail: Mapping[str, object] | None = None,
+    marker: str = "",
 ) -> Settled:
     """Close an open action, tell its agent, and record who decided: one transaction under the agent's lease, all or nothing.
 
@@ -66,9 +67,27 @@ def settle(
     Raises:
         InvalidDecision: the end or the decision id breaks a rule. Nothing was read or written.
     """
+    entry = settled_entry(ref, end, actor=actor, decision_id=decision_id, evidence_id=evidence_id, detail=detail)
+    return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim, marker=marker)
+
+
+def settled_entry(
+    ref: ActionRef,
+    end: ActionEnd,
+    *,
+    actor: str,
+    decision_id: str,
+    evidence_id: str = "",
+    detail: Mapping[str, object] | None = None,
+) -> NewEntry:
+    """The entry of a settle, before its store adds what it found and wrote.
+
+    Raises:
+        InvalidDecision: the end or the decision id breaks a rule.
+    """
     check_end(end)
     check_decision_id(decision_id)
-    entry = NewEntry(
+    return NewEntry(
         kind="settled",
         actor=actor,
         agent=ref.agent,
@@ -80,7 +99,33 @@ def settle(
         content_digest=decision_digest(ref, end),
         detail=detail or {},
     )
-    return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim)
+
+
+def evict(store: ActionStore, agent: str, *, holder: str, reason: str, actor: str, decision_id: str) -> Entry:
+    """Take a live lease away from the holder that was shown, and record who did and why: a deliberate override.
+
+    Closes nothing and tells the agent nothing: a decision that waits is settled afterwards, by `settle`. Errors and the state of the world
+    when each is raised: `ActionStore.evict`.
+
+    Raises:
+        InvalidDecision: the reason or the decision id breaks a rule. Nothing was read or written.
+    """
+    check_decision_id(decision_id)
+    reason = reason.strip()
+    if not has_visible_text(reason):
+        raise InvalidDecision("a reason is required: how do you know that its process is gone?")
+    if len(reason) > MAX_REASON_CHARS:
+        raise InvalidDecision(f"the reason has {len(reason)} characters; the limit is {MAX_REASON_CHARS}")
+    check_text("reason", reason)
+    entry = NewEntry(
+        kind="evicted",
+        actor=actor,
+        agent=agent,
+        decision_id=decision_id,
+        reason=redact_text(reason),
+        content_digest=eviction_digest(agent, sha256_text(holder), reason, actor),
+    )
+    return store.evict(agent, holder=holder, entry=entry)
 
 
 def check_decision_id(decision_id: str) -> None:
@@ -91,4 +136,4 @@ def check_decision_id(decision_id: str) -> None:
 
 def one_time_holder(actor: str) -> str:
     """A holder string that nobody had before and nobody will have again: equal holders are not fenced from each other."""
-    return f"console:{re.sub(r'[^A-Za-z0-9._-]+', '-', actor)[:40]}:{secrets.token_hex(8)}"
+    return f"{CONSOLE_HOLDER}{re.sub(r'[^A-Za-z0-9._-]+', '-', actor)[:40]}:{secrets.token_hex(8)}"

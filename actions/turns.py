@@ -15,7 +15,7 @@ BRIEF_TEXT_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlementTurn:
-    """The words of a settlement turn; role `tool`, named after the tool, without a message id."""
+    """The words of a settlement turn; role `tool`, named after the tool. It has a message id only where a settle is written in steps."""
 
     content: str
     brief: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import cache
 
@@ -10,7 +10,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
-from actions.errors import ActionNotFound, InvalidDecision
+from actions.errors import ActionNotFound, InvalidDecision, InvalidQuery
 from actions.queries import ActionItem, get_action
 from actions.records import ActionRef
 from actions.rules import check_text
@@ -30,6 +30,7 @@ class Right(StrEnum):
     APPROVE = "approve"  # be the second person
     EXPORT = "export"  # take the history out
     REVEAL = "reveal"  # see what redaction hides
+    EVICT = "evict"  # take a live lease away, so that a waiting decision can be written
     ADMIN = "admin"  # edit policies, resolvers, users; alone it cannot settle
 
 
@@ -38,7 +39,7 @@ RIGHTS: dict[str, frozenset[Right]] = {
     Role.OPERATOR: frozenset({Right.READ, Right.HISTORY, Right.SETTLE}),
     Role.APPROVER: frozenset({Right.READ, Right.APPROVE}),
     Role.AUDITOR: frozenset({Right.READ, Right.HISTORY, Right.EXPORT, Right.REVEAL}),
-    Role.ADMIN: frozenset({Right.READ, Right.HISTORY, Right.ADMIN}),
+    Role.ADMIN: frozenset({Right.READ, Right.HISTORY, Right.EVICT, Right.ADMIN}),
 }
 """What each role allows (contract, Rights). Roles add up; a superuser has every one."""
 
@@ -65,6 +66,11 @@ def may_somewhere(user: Person, right: Right, *, store: str = "") -> bool:
     return any(right in RIGHTS[g.role] and (not store or g.store in ("", store)) for g in _grants(user))
 
 
+def sees_problems(user: Person, store: str) -> bool:
+    """Whether the user reads what a store itself says is wrong with it: hosts, users, rights. For those who run or settle it."""
+    return any(may_somewhere(user, right, store=store) for right in (Right.SETTLE, Right.ADMIN))
+
+
 def visible(user: Person, right: Right = Right.READ) -> Callable[[str, str], bool]:
     """The question "may this user see it?" for rows of a list: by store and tool; an empty tool asks for every tool of that store.
 
@@ -81,6 +87,18 @@ def visible_stores(user: Person, right: Right = Right.READ) -> tuple[ActionStore
 def may_see_tool(user: Person, tool: str) -> bool:
     """Whether the user may read this tool's calls in at least one store: then its policy, which holds for every store, is theirs to read."""
     return any(may(user, Right.READ, store=store.name, tool=tool) for store in list_stores())
+
+
+def require_known(stores: Sequence[ActionStore], wanted: Iterable[str]) -> None:
+    """Refuse a filter that names a store which is not there for this person: an empty list would look like good news.
+
+    Raises:
+        InvalidQuery: names it, and those that there are.
+    """
+    names = [store.name for store in stores]
+    for name in wanted:
+        if name not in names:
+            raise InvalidQuery(f"no store is called {name[:63]!r} here; there are {', '.join(names) or 'none'}")
 
 
 def has_any_role(user: Person) -> bool:
@@ -108,6 +126,25 @@ def item_or_404(user: Person, ref: ActionRef, right: Right = Right.READ) -> Acti
     tool = item.action.tool if item.action else ""
     require(user, right, store=ref.store, tool=tool, missing=f"store {ref.store} has no action {ref.seq} of agent {ref.agent}")
     return item
+
+
+def store_of_agent_or_404(user: Person, name: str, agent: str, right: Right) -> ActionStore:
+    """The store of an agent, for somebody who has this right on everything in it: what befalls an agent concerns all its tools.
+
+    Nothing is read: whether the store knows such an agent, it says itself.
+
+    Raises:
+        Http404: there is no such store, or no agent can be called so, or the user may see nothing there: all look the same.
+        PermissionDenied: the user may see something there, but lacks this right for every tool.
+    """
+    store = get_store(name)
+    if not may_somewhere(user, Right.READ, store=name):
+        raise Http404(f"no store is called {name!r}")
+    if not is_possible(ActionRef(name, agent, 1)):
+        raise Http404(f"store {name} has no agent of that name")
+    if not may(user, right, store=name):
+        raise PermissionDenied(f"you need a role that may {right} in all of store {name}")
+    return store
 
 
 def require(user: Person, right: Right, *, store: str, tool: str, missing: str) -> None:

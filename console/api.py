@@ -19,18 +19,32 @@ from ninja.security import HttpBearer
 from pydantic import ConfigDict, Field
 
 from actions.errors import InvalidDecision, InvalidQuery, StoreError
-from actions.queries import MAX_LIMIT, ActionFilter, list_actions, parse_classes, parse_states, read_result
+from actions.queries import MAX_LIMIT, ActionFilter, StoreStatus, list_actions, parse_classes, parse_states, read_result
 from actions.records import ActionRef
 from actions.rules import check_text
 from actions.times import parse_rfc3339, to_datetime
 from console import shapes
-from console.access import Person, Right, has_any_role, item_or_404, may_somewhere, visible, visible_stores
-from console.history import HistoryFilter, list_history
+from console.access import (
+    Person,
+    Right,
+    has_any_role,
+    item_or_404,
+    may_somewhere,
+    sees_problems,
+    visible,
+    visible_stores,
+)
+from console.history import HistoryFilter, list_history, require_kind
+from console.services import known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
+from console.services.evict import EvictionRequest, evict
+from console.services.known_counts import last_known
 from console.services.resolve import NobodyToAsk, request_asking, verdicts_of
+from console.services.through import write_through
 from console.services.tokens import Caller, find_caller
+from console.store_news import complain, told
 from console.stores import get_store
 from console.tasks import send_asking
 from console.trouble import log_unexpected
@@ -39,6 +53,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 2_621_440  # a result of 1 MiB, escaped; the same as settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 DEFAULT_LIMIT = 50
+_TRUNCATED = "it has more open actions than are read at once; the rest is not listed"
 
 
 # --- shapes, for the OpenAPI document and for what comes in ----------------------------------------------------------
@@ -99,10 +114,26 @@ class AskingOut(Schema):
     asked: int
 
 
+class LastKnownOut(Schema):
+    """What a store held when it last answered: at least so many where `or_more`."""
+
+    in_doubt: int
+    or_more: bool
+    at: str
+
+
+class StoreProblemOut(Schema):
+    """A store of which the list does not hold everything. `last_known` only for those who may see every tool of it."""
+
+    store: str
+    detail: str
+    last_known: LastKnownOut | None = None
+
+
 class ItemsOut(Schema):
     items: list[ItemOut]
     next: str | None
-    problems: list[dict[str, str]]
+    problems: list[StoreProblemOut]
 
 
 class EntryOut(Schema):
@@ -129,7 +160,7 @@ class EntryOut(Schema):
 class EntriesOut(Schema):
     items: list[EntryOut]
     next: str | None
-    problems: list[dict[str, str]]
+    problems: list[StoreProblemOut]
 
 
 class ErrorOut(Schema):
@@ -149,6 +180,34 @@ class DecisionIn(Schema):
     result: str | None = None
     error: str | None = None
     look_again_at: str | None = Field(None, description="RFC 3339; only with later")
+
+
+class ThroughIn(Schema):
+    """That a decision which waits is to be written through the tenant's own server."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    decision_id: str = Field(description="of the decision that waits")
+    confirm: str = Field(description="the agent's id once more: its process may be alive")
+
+
+class EvictionIn(Schema):
+    """An eviction; what its texts may hold, the rules say."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    holder: str = Field(description="the lease's holder, as the item or the agent's page shows it: nobody else is evicted")
+    reason: str = Field(description="how do you know that its process is gone")
+    confirm: str = Field(description="the agent's id once more")
+    decision_id: str = Field(description="8 to 64 of A-Z a-z 0-9 -, made anew for each eviction")
+
+
+class EvictionOut(Schema):
+    """What an eviction came to: its entry, and the decisions that waited, as they stand now."""
+
+    entry: EntryOut
+    decisions: list[DecisionOut]
+    detail: str
 
 
 _ERRORS = {401: ErrorOut, 403: ErrorOut, 404: ErrorOut, 422: ErrorOut}
@@ -229,6 +288,8 @@ Seq = Annotated[int, Path()]
 _ACTION = "/actions/{store}/{agent}/{int:seq}"
 _DECISION = f"{_ACTION}/decision"
 _RESOLVE = f"{_ACTION}/resolve"
+_THROUGH = f"{_DECISION}/through-server"
+_EVICTION = "/agents/{store}/{agent}/eviction"
 
 
 # --- what may be asked -----------------------------------------------------------------------------------------------
@@ -258,11 +319,10 @@ def list_items(
         agents=frozenset(_split(agent)),
     )
     page = list_actions(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user))
-    problems = [
-        _problem(status.name, status.problem or _truncated()) for status in page.stores if status.problem or status.is_truncated
-    ]
-    if page.stores and all(status.problem for status in page.stores):
-        raise StoreError(page.stores[0].name, page.stores[0].problem)
+    known_counts.remember(page.stores)
+    problems = _problems(user, page.stores)
+    if page.stores and not any(status.is_listed for status in page.stores):
+        return _unavailable(user, StoreError(page.stores[0].name, page.stores[0].problem), problems=problems)
     return _json({"items": [shapes.item_json(item) for item in page.items], "next": page.next, "problems": problems})
 
 
@@ -270,10 +330,15 @@ def list_items(
 def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
     ref = ActionRef(store, agent, seq)
     _know_query(request)
-    item = item_or_404(_user(request), ref)
+    user = _user(request)
+    item = item_or_404(user, ref)
     result = read_result(get_store(store), item.action) if item.action else ""
     decision, note = current_decisions([ref]).get(ref), latest_notes([ref]).get(ref)
-    return _json(shapes.whole_item_json(item, result=result, decision=decision, note=note, verdicts=verdicts_of(ref)))
+    sees = sees_problems(user, store)
+    shown = shapes.whole_item_json(
+        item, result=result, decision=decision, note=note, verdicts=verdicts_of(ref), sees_problems=sees
+    )
+    return _json(shown)
 
 
 @api.post(_RESOLVE, response={202: AskingOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS}, summary="Ask the tool's resolver now")
@@ -322,7 +387,9 @@ def get_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> 
     decision = current_decisions([ref]).get(ref)
     if decision is None:
         raise Http404("nothing was decided about this action")
-    return _json(shapes.agent_decision_json(decision) if caller.user is None else shapes.decision_json(decision))
+    if caller.user is None:
+        return _json(shapes.agent_decision_json(decision))
+    return _json(shapes.decision_json(decision, sees_problems=sees_problems(caller.user, store)))
 
 
 @api.delete(_DECISION, response={200: DecisionOut, 409: ErrorOut, **_ERRORS}, summary="Withdraw the decision that is on its way")
@@ -331,6 +398,41 @@ def delete_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq, 
     user = _user(request)
     _know_query(request, "decision_id")
     return _answer(withdraw(ActionRef(store, agent, seq), by=user, decision_id=decision_id))
+
+
+@api.post(
+    _THROUGH,
+    response={200: DecisionOut, 201: DecisionOut, 202: DecisionOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Write the decision that waits through the tenant's own server",
+)
+def post_through(request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[ThroughIn, Body()]) -> HttpResponse:
+    """For an agent whose server keeps its lease alive. 503: not written, or a part of it may be; send it again as it is."""
+    return _answer(
+        write_through(ActionRef(store, agent, seq), decision_id=body.decision_id, confirm=body.confirm, by=_user(request))
+    )
+
+
+@api.post(
+    _EVICTION,
+    response={200: EvictionOut, 201: EvictionOut, 409: ErrorOut, 412: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Take an agent's live lease away, for the decisions that wait for it",
+)
+def post_eviction(request: HttpRequest, store: Store, agent: Agent, body: Annotated[EvictionIn, Body()]) -> HttpResponse:
+    """For admins. 201: taken by this request. 200: the same id again. 412: held otherwise by now. Does not stop the old process."""
+    wanted = EvictionRequest(holder=body.holder, reason=body.reason, confirm=body.confirm, decision_id=body.decision_id)
+    answer = evict(store, agent, wanted, by=_user(request))
+    status = STATUS[answer.kind]
+    entry = shapes.entry_json(store, answer.entry) if answer.entry else None
+    if status < 400:
+        decisions = [shapes.decision_json(one, sees_problems=True) for one in answer.decisions]  # an admin of the store
+        return _json({"entry": entry, "decisions": decisions, "detail": answer.detail}, status=status)
+    body_of_error = {
+        "error": answer.kind.value,
+        "detail": answer.detail,
+        "lease": shapes.lease_json(answer.lease),
+        "entry": entry,
+    }
+    return _with_retry(_json(body_of_error, status=status), answer.kind)
 
 
 @api.get("/audit", response={200: EntriesOut, **_ERRORS}, summary="The history, newest first")
@@ -351,18 +453,26 @@ def list_entries(
         raise PermissionDenied("you need a role that may read the history")
     stores = visible_stores(user, Right.HISTORY)
     _require_stores([store] if store else [], [one.name for one in stores])
-    wanted = HistoryFilter(store=store, agent=agent, seq=seq, kind=kind, tool=tool)
+    wanted = HistoryFilter(store=store, agent=agent, seq=seq, kind=require_kind(kind), tool=tool)
     page = list_history(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user, Right.HISTORY))
     asked = [one for one in stores if store in ("", one.name)]
     if asked and len(page.problems) == len(asked):
         raise StoreError(*next(iter(page.problems.items())))
-    problems = [_problem(name, problem) for name, problem in page.problems.items()]
+    problems = [{"store": name, "detail": told(user, name, problem)} for name, problem in page.problems.items()]
     return _json(
         {"items": [shapes.entry_json(one.store, one.entry) for one in page.items], "next": page.next, "problems": problems}
     )
 
 
-_METHODS = {"/actions": ["GET"], _ACTION: ["GET"], _DECISION: ["GET", "POST", "DELETE"], _RESOLVE: ["POST"], "/audit": ["GET"]}
+_METHODS = {
+    "/actions": ["GET"],
+    _ACTION: ["GET"],
+    _DECISION: ["GET", "POST", "DELETE"],
+    _RESOLVE: ["POST"],
+    _THROUGH: ["POST"],
+    _EVICTION: ["POST"],
+    "/audit": ["GET"],
+}
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -382,15 +492,18 @@ def _refuse(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
 def _refuse_others(path: str, allowed: Sequence[str]) -> None:
     """Answer every other method with JSON too."""
     others = [method for method in _ALL_METHODS if method not in allowed]
-    about_one = "{store}" in path
 
     def refuse_for_one(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+        return _refuse(request, allowed)
+
+    def refuse_for_agent(request: HttpRequest, store: Store, agent: Agent) -> HttpResponse:
         return _refuse(request, allowed)
 
     def refuse(request: HttpRequest) -> HttpResponse:
         return _refuse(request, allowed)
 
-    api.api_operation(others, path, include_in_schema=False)(refuse_for_one if about_one else refuse)
+    chosen = refuse_for_one if "{int:seq}" in path else refuse_for_agent if "{agent}" in path else refuse
+    api.api_operation(others, path, include_in_schema=False)(chosen)
 
 
 def _nothing_here(request: HttpRequest, rest: str) -> HttpResponse:
@@ -415,7 +528,7 @@ def _answer(answer: Answer) -> HttpResponse:
     status = STATUS[answer.kind]
     shown: dict[str, Any] = {}
     if answer.decision is not None:
-        shown = shapes.decision_json(answer.decision)
+        shown = shapes.decision_json(answer.decision, sees_problems=True)  # whoever decides or withdraws may settle there
     elif answer.note is not None:
         shown = shapes.note_json(answer.note)
     if status < 400:
@@ -427,8 +540,11 @@ def _answer(answer: Answer) -> HttpResponse:
         "item": shapes.item_json(answer.item) if answer.item else None,
         "entry": shapes.entry_json(answer.item.store, answer.entry) if answer.entry and answer.item else None,
     }
-    response = _json(body, status=status)
-    if answer.kind in (AnswerKind.UNAVAILABLE, AnswerKind.READ_ONLY):
+    return _with_retry(_json(body, status=status), answer.kind)
+
+
+def _with_retry(response: HttpResponse, kind: AnswerKind) -> HttpResponse:
+    if kind in (AnswerKind.UNAVAILABLE, AnswerKind.READ_ONLY):
         response["Retry-After"] = "5"
     return response
 
@@ -444,12 +560,24 @@ def _error(status: int, code: str, detail: str) -> HttpResponse:
     return _json({"error": code, "detail": detail}, status=status)
 
 
-def _problem(store: str, problem: str) -> dict[str, str]:
-    return {"store": store, "detail": problem}
+def _problems(user: Person, statuses: Sequence[StoreStatus]) -> list[dict[str, Any]]:
+    """The stores of which a list does not hold everything, in words for this caller."""
+    known = last_known(user, [status.name for status in statuses if not status.is_listed])
+    return [
+        {
+            "store": status.name,
+            "detail": told(user, status.name, status.problem) if status.problem else _TRUNCATED,
+            "last_known": shapes.known_json(known[status.name]) if status.name in known else None,
+        }
+        for status in statuses
+        if status.problem or status.is_truncated
+    ]
 
 
-def _truncated() -> str:
-    return "it has more open actions than are read at once; the rest is not listed"
+def _unavailable(user: Person | None, exc: StoreError, **more: Any) -> HttpResponse:
+    response = _json({"error": "unavailable", "detail": complain(user, exc.store, exc.problem), **more}, status=503)
+    response["Retry-After"] = "5"
+    return response
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -555,9 +683,7 @@ def _bad_input(request: HttpRequest, exc: ValidationError) -> HttpResponse:
 
 @_on(StoreError)
 def _store_problem(request: HttpRequest, exc: StoreError) -> HttpResponse:
-    response = _error(503, "unavailable", f"{exc}")
-    response["Retry-After"] = "5"
-    return response
+    return _unavailable(_caller(request).user, exc)
 
 
 @_on(ConsoleDatabaseError)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
@@ -48,5 +47,4 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
         # One query, asked only where the banner is drawn.
         "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),
-        "has_many_stores": len(settings.ACTION_STORES) > 1,
     }

@@ -9,16 +9,18 @@ from typing import Any
 from django import forms
 
 from actions.errors import InvalidQuery
-from actions.queries import ActionFilter, parse_classes, parse_states
+from actions.queries import IN_DOUBT, ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionRef, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
 from console.services.decide import DecisionRequest
+from console.services.evict import EvictionRequest, holder_digest
 from console.services.evidence import NOBODY_ASKED, refs_with_verdict
 from console.words import OUTCOMES, STATES
 
 SETTLED = "done,failed,abandoned"
 ANY = "any"
-_DOUBT = frozenset({ActionState.INTERRUPTED, ActionState.UNKNOWN, ActionState.UNCLEAR})
+# Nobody knows the class or tool of an unreadable record: it stands with the doubtful ones until something narrower is asked for.
+_DOUBT = IN_DOUBT.states - {ActionState.UNREADABLE}
 _OPEN_IN_ORDER = (
     ActionState.INTERRUPTED,
     ActionState.UNKNOWN,
@@ -78,7 +80,6 @@ class QueueFilters(forms.Form):
         states = self._states(said["state"])
         narrowed = said["tool"] or said["text"] or said["verdict"]
         if not said["state"] and not narrowed:
-            # Nobody knows their class or tool, so they stand with the doubtful ones until something narrower is asked for.
             states |= {ActionState.UNREADABLE}
         return ActionFilter(
             states=states,
@@ -112,7 +113,7 @@ class QueueFilters(forms.Form):
     def _classes(said: str) -> frozenset[ActionClass]:
         if said == ANY:
             return frozenset()
-        return parse_classes(said.split(",")) if said else frozenset({ActionClass.EXTERNAL})
+        return parse_classes(said.split(",")) if said else IN_DOUBT.classes
 
     @property
     def is_default(self) -> bool:
@@ -183,6 +184,26 @@ def new_decision_form(digest: str, action: Action | None = None) -> DecisionForm
     if action is not None and action.action_class is ActionClass.PURE:
         initial["outcome"] = "abandoned"
     return DecisionForm(initial=initial)
+
+
+class EvictionForm(forms.Form):
+    """Why a lease is taken away, and the agent's id typed once more. `holder` is bound to the one that was shown."""
+
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARS,
+        error_messages={"required": "A reason is required: how do you know that its process is gone?"},
+    )
+    confirm = forms.CharField(max_length=255, error_messages={"required": "Type the agent's id to confirm."})
+    holder = forms.CharField(max_length=255)
+    decision_id = forms.CharField(max_length=64)
+
+    def to_request(self) -> EvictionRequest:
+        return EvictionRequest(**self.cleaned_data)
+
+
+def new_eviction_form(holder: str) -> EvictionForm:
+    """An empty form about the holder that is shown now; its id is made here, so that sending it twice is one eviction."""
+    return EvictionForm(initial={"decision_id": str(uuid.uuid4()), "holder": holder_digest(holder)})
 
 
 class HistoryFilters(forms.Form):

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from actions.errors import InvalidQuery, StoreError
 from actions.records import Entry
+from actions.side_by_side import ask_each
 from console.stores import ActionStore
+from console.words import ENTRY_KINDS
 
 BATCH = 200
 MAX_READ = 2_000
 """Entries read for one page, in all: a filter that matches little says how far it looked instead of reading everything."""
+_LAST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,17 @@ class HistoryFilter:
         return (not self.kind or entry.kind == self.kind) and (not self.tool or entry.tool == self.tool)
 
 
+def require_kind(kind: str) -> str:
+    """The kind of a filter, unless no entry can have it: an empty history would look like an answer.
+
+    Raises:
+        InvalidQuery: names it, and those that there are.
+    """
+    if kind and kind not in ENTRY_KINDS:
+        raise InvalidQuery(f"no kind of entry is called {kind[:40]!r}; there are {', '.join(ENTRY_KINDS)}")
+    return kind
+
+
 def list_history(
     stores: Sequence[ActionStore],
     wanted: HistoryFilter,
@@ -57,56 +71,79 @@ def list_history(
     cursor: str | None = None,
     may_see: Callable[[str, str], bool],
 ) -> HistoryPage:
-    """Entries of all these stores' chains, newest first. `may_see(store, tool)` decides for each.
+    """Entries of all these stores' chains, newest first. `may_see(store, tool)` decides for each. The stores are asked side by side.
 
-    The cursor holds, for each store, the number of the oldest entry looked at, so that entries which come meanwhile shift nothing.
+    The cursor holds, for each store, below which number it goes on, so that entries which come meanwhile shift nothing. A store that does
+    not answer is named in `problems`; it goes on where it stood once it answers again.
 
     Raises:
         InvalidQuery: the cursor is not one of ours.
     """
     before = _read_cursor(cursor)
     problems: dict[str, str] = {}
-    budget = _Budget(MAX_READ)
-    streams = [
-        _newest_first(store, wanted, before.get(store.name), budget, problems)
-        for store in stores
-        if wanted.store in ("", store.name) and before.get(store.name) != 0
-    ]
+    asked = [store for store in stores if wanted.store in ("", store.name)]
+    size = max(1, min(BATCH, MAX_READ // max(1, len(asked))))
+    first = ask_each(asked, lambda store: _read(store, wanted, before.get(store.name), size))
+    budget = _Budget(MAX_READ - size * len(asked))
+    streams = []
+    for store, entries in zip(asked, first, strict=True):
+        if isinstance(entries, StoreError):
+            problems[store.name] = entries.problem
+            continue
+        # Also where none of it is shown on this page: what comes after now belongs above it.
+        before.setdefault(store.name, min(entries[0].number + 1, _LAST) if entries else 1)
+        streams.append(_newest_first(store, wanted, entries, size, budget, problems))
     shown: list[HistoryItem] = []
-    for store, entry in heapq.merge(*streams, key=lambda row: (-row[1].at, row[0], -row[1].number)):
-        if len(shown) == limit:
-            return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=False, problems=problems)
-        before[store] = entry.number
-        if wanted.matches(entry) and may_see(store, entry.tool):
-            shown.append(HistoryItem(store=store, entry=entry))
-    more = budget.is_spent
-    return HistoryPage(items=tuple(shown), next=_write_cursor(before) if more else None, is_partial=more, problems=problems)
+    try:
+        for name, entry in heapq.merge(*streams, key=lambda row: (-row[1].at, row[0], -row[1].number)):
+            if len(shown) == limit:
+                return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=False, problems=problems)
+            before[name] = entry.number
+            if wanted.matches(entry) and may_see(name, entry.tool):
+                shown.append(HistoryItem(store=name, entry=entry))
+    except _Spent:
+        return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=True, problems=problems)
+    return HistoryPage(items=tuple(shown), next=None, is_partial=False, problems=problems)
+
+
+class _Spent(Exception):
+    """As many entries as one page may read have been looked at."""
 
 
 @dataclass(slots=True)
 class _Budget:
     left: int
-    is_spent: bool = False
 
 
 def _newest_first(
-    store: ActionStore, wanted: HistoryFilter, before: int | None, budget: _Budget, problems: dict[str, str]
+    store: ActionStore,
+    wanted: HistoryFilter,
+    entries: Sequence[Entry],
+    size: int,
+    budget: _Budget,
+    problems: dict[str, str],
 ) -> Iterator[tuple[str, Entry]]:
+    """One store's entries from its first batch on. A batch shorter than what was asked for is the last."""
     while True:
-        if budget.left <= 0:
-            budget.is_spent = True
-            return
-        limit = min(BATCH, budget.left)
-        try:
-            entries = store.list_entries(limit=limit, before=before, agent=wanted.agent or None, seq=wanted.seq)
-        except StoreError as exc:
-            problems[store.name] = exc.problem
-            return
-        budget.left -= len(entries)
         yield from ((store.name, entry) for entry in entries)
-        if len(entries) < limit:
+        if len(entries) < size:
             return
-        before = entries[-1].number
+        if budget.left <= 0:
+            raise _Spent
+        size = min(BATCH, budget.left)
+        found = _read(store, wanted, entries[-1].number, size)
+        if isinstance(found, StoreError):
+            problems[store.name] = found.problem
+            return
+        entries = found
+        budget.left -= len(entries)
+
+
+def _read(store: ActionStore, wanted: HistoryFilter, before: int | None, limit: int) -> tuple[Entry, ...] | StoreError:
+    try:
+        return store.list_entries(limit=limit, before=before, agent=wanted.agent or None, seq=wanted.seq)
+    except StoreError as exc:
+        return exc
 
 
 def _write_cursor(before: Mapping[str, int]) -> str:
@@ -118,7 +155,7 @@ def _read_cursor(cursor: str | None) -> dict[str, int]:
         return {}
     try:
         found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if not isinstance(found, dict) or not all(type(number) is int and 0 < number < 2**63 for number in found.values()):
+        if not isinstance(found, dict) or not all(type(number) is int and 0 < number <= _LAST for number in found.values()):
             raise ValueError("wrong types")
     except (ValueError, TypeError, RecursionError) as exc:
         raise InvalidQuery("the cursor is not one that this list gave out; start from the first page") from exc

@@ -11,7 +11,7 @@ from actions.queries import ActionItem
 from actions.records import Entry, Lease
 from actions.redaction import redact_text
 from actions.times import format_rfc3339, from_datetime
-from console.models import Decision, DecisionState, Note, StoredVerdict
+from console.models import Decision, DecisionState, KnownCount, Note, StoredVerdict
 
 Json = dict[str, Any]
 
@@ -46,7 +46,13 @@ def item_json(item: ActionItem) -> Json:
 
 
 def whole_item_json(
-    item: ActionItem, *, result: str, decision: Decision | None, note: Note | None, verdicts: Sequence[StoredVerdict] = ()
+    item: ActionItem,
+    *,
+    result: str,
+    decision: Decision | None,
+    note: Note | None,
+    sees_problems: bool,
+    verdicts: Sequence[StoredVerdict] = (),
 ) -> Json:
     """One action on its own: whole arguments, whole result, what was found and decided. `result` must be redacted already."""
     action = item.action
@@ -59,7 +65,7 @@ def whole_item_json(
         "error": redact_text(action.error) if action else "",
         "resolution": redact_text(action.resolution) if action else "",
         "verdicts": [verdict_json(verdict) for verdict in verdicts],
-        "decision": decision_json(decision) if decision else None,
+        "decision": decision_json(decision, sees_problems=sees_problems) if decision else None,
         "note": note_json(note) if note else None,
     }
 
@@ -75,8 +81,8 @@ def lease_json(lease: Lease | None) -> Json | None:
     }
 
 
-def decision_json(decision: Decision) -> Json:
-    """A decision for people, redacted."""
+def decision_json(decision: Decision, *, sees_problems: bool) -> Json:
+    """A decision for people, redacted; `sees_problems`: they may read what its store says."""
     return {
         "id": decision.decision_id,
         "state": decision.state,
@@ -86,7 +92,7 @@ def decision_json(decision: Decision) -> Json:
         "error": decision.shown_error,
         "by": decision.username,
         "at": time_json(decision.created_at),
-        "why": redact_text(decision.why),
+        "why": redact_text(decision.why) if sees_problems or not decision.waits_for_store else "its store does not take it now",
         "written_by": decision.written_by or None,
         "turn": decision.turn_seq,
         "entry": decision.entry_number,
@@ -159,6 +165,10 @@ def entry_json(store: str, entry: Entry) -> Json:
         "prev": entry.prev,
         "hash": entry.hash,
     }
+
+
+def known_json(known: KnownCount) -> Json:
+    return {"in_doubt": known.in_doubt, "or_more": known.is_capped, "at": time_json(known.counted_at)}
 
 
 def time_json(moment: datetime) -> str:

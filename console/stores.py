@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import threading
 from typing import Any, cast
+from urllib.parse import quote
 
 from django.conf import settings
+from django.db import connections
 from django.http import Http404
 
 from actions.errors import StoreUnusable
 from actions.records import StoreCheck
 from actions.store import open_store
+from actions.store.addresses import split_address
 from actions.store.base import ActionStore
+from actions.store.serve import TenantServer
 
-__all__ = ["ActionStore", "UnknownStore", "get_store", "list_stores", "reset"]
+__all__ = ["ActionStore", "TenantServer", "UnknownStore", "find_server", "get_store", "list_stores", "reset", "store_names"]
 
 
 class UnknownStore(Http404):
@@ -27,6 +31,7 @@ class UnknownStore(Http404):
 
 _lock = threading.Lock()
 _opened: dict[str, ActionStore] = {}
+_servers: dict[str, TenantServer | None] = {}
 _opened_in = os.getpid()
 
 
@@ -49,9 +54,32 @@ def get_store(name: str) -> ActionStore:
         return _opened[name]
 
 
+def find_server(name: str) -> TenantServer | None:
+    """The tenant's own server that a store's address names; None where it names none, or nothing that can be one. Connects with its first call.
+
+    Raises:
+        UnknownStore: ACTION_STORES does not name the store.
+    """
+    if name not in settings.ACTION_STORES:
+        raise UnknownStore(name)
+    if name not in _servers:
+        try:
+            _, address = split_address(name, settings.ACTION_STORES[name])
+        except StoreUnusable:
+            address = None  # the store itself says so
+        with _lock:
+            _servers.setdefault(name, TenantServer(name, address) if address else None)
+    return _servers[name]
+
+
 def list_stores() -> tuple[ActionStore, ...]:
     """Every configured store, in the order of ACTION_STORES."""
     return tuple(get_store(name) for name in settings.ACTION_STORES)
+
+
+def store_names() -> tuple[str, ...]:
+    """Their names; opens nothing."""
+    return tuple(settings.ACTION_STORES)
 
 
 def reset() -> None:
@@ -60,14 +88,29 @@ def reset() -> None:
         if _opened_in == os.getpid():
             for store in _opened.values():
                 store.close()
+            for server in _servers.values():
+                if server is not None:
+                    server.close()
         _opened.clear()
+        _servers.clear()
 
 
 def _open(name: str) -> ActionStore:
     try:
-        return open_store(settings.ACTION_STORES[name], name=name)
+        return open_store(settings.ACTION_STORES[name], name=name, entries_url=_console_url())
     except StoreUnusable as exc:
         return cast("ActionStore", _Unusable(name, exc.problem))
+
+
+def _console_url() -> str:
+    """The address of the console's own database, for stores whose server cannot keep the history of decisions."""
+    database = connections["default"].settings_dict
+    user, password, name = (quote(str(database[part] or ""), safe="") for part in ("USER", "PASSWORD", "NAME"))
+    options = {"host": database["HOST"], "port": database["PORT"], **database["OPTIONS"]}
+    given = "&".join(
+        f"{key}={quote(str(value), safe='')}" for key, value in options.items() if value and isinstance(value, str | int)
+    )
+    return f"postgres://{user}{f':{password}' if password else ''}@/{name}?{given}"
 
 
 class _Unusable:

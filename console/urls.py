@@ -6,7 +6,22 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 
 from console import health
 from console.api import api
-from console.views import account, action, agent, asking, decision, events, history, incidents, queue, resolvers, store, tools
+from console.views import (
+    account,
+    action,
+    agent,
+    asking,
+    decision,
+    events,
+    eviction,
+    history,
+    incidents,
+    queue,
+    resolvers,
+    store,
+    through,
+    tools,
+)
 
 
 class AgentConverter:
@@ -66,11 +81,13 @@ one_action: list[URLPattern | URLResolver] = [
     path("turn/", decision.show_turn, name="decision-preview"),
     path("decision/", decision.commit, name="decision"),
     path("decision/withdraw/", decision.take_back, name="decision-withdraw"),
+    path("decision/through/", through.through, name="decision-through"),
 ]
 pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),
     path("actions/<store:store>/<agent:agent>/<number:seq>/", include(one_action)),
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
+    path("agents/<store:store>/<agent:agent>/eviction/", eviction.eviction, name="eviction"),
     path("agents/<store:store>/<agent:agent>/ask/", asking.ask_agent, name="agent-ask"),
     path("tools/", tools.tools, name="tools"),
     path("tools/<tool:slug>/", tools.tool, name="tool"),

@@ -27,6 +27,15 @@ STATES: Mapping[str, Word] = {
     ActionState.UNREADABLE: Word("unreadable", "the record cannot be decoded; nothing is guessed about it"),
 }
 
+LEASES_UNKNOWN = "nobody can tell whether its process is alive"
+"""Of an open call in a store whose leases cannot be read."""
+
+
+def state_says(state: ActionState, *, leases_known: bool) -> str:
+    """What a state means, where it is known who holds an agent and where it is not."""
+    return LEASES_UNKNOWN if state is ActionState.UNCLEAR and not leases_known else STATES[state].says
+
+
 CLASSES: Mapping[str, str] = {
     ActionClass.EXTERNAL: "changes the world each time it runs",
     ActionClass.IDEMPOTENT: "a second run with the same key is the same effect",
@@ -85,11 +94,13 @@ def presets(kind: CallKind) -> Mapping[str, tuple[str, ...]]:
 
 ENTRY_KINDS: Mapping[str, str] = {
     "settled": "decided",
+    "settling": "began to write",
     "proposed": "proposed",
     "held": "holds back",
     "waiting": "decided, waits for the lease",
     "withdrawn": "withdrew",
     "refused": "was refused",
+    "evicted": "took the lease away",
     "observed": "saw it end",
     "gave_up": "gave up asking",
     "incident": "found it after all",

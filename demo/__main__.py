@@ -1,6 +1,6 @@
 """`./run demo`: everything on one machine, from nothing to agents whose calls wait for somebody to settle them.
 
-Starts PostgreSQL and Valkey, prepares the console, plays the cast of agents, starts web server and worker, prints the address,
+Starts the databases and Valkey, prepares the console, plays the cast of agents, starts web server and worker, prints the address,
 and stays until it is told to stop. `--resume AGENT` lets a killed agent of the running demo carry on.
 """
 
@@ -15,26 +15,33 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import FrameType
 
 import psycopg
+from pymongo.errors import PyMongoError
 
+from actions.errors import StoreError
+from actions.records import Action, ActionClass, ActionStatus
 from demo import cast, console, databases, records
+from demo.addresses import Addresses, Passwords, stores_in
 from demo.cast import Part
 from demo.console import HOST, Console
-from demo.databases import Addresses
 from demo.home import Home, Refused, Secrets
+from demo.kinds import MONGO, STORES
 from demo.prepare import USERNAME
 from demo.stage import RECORDS_URL, ROOT, Stage, inherited, resuming
-from local import postgres, processes, valkey
-from local.postgres import Postgres
+from local import processes, valkey
 from local.processes import ProcessGroup, ServerError
 
 WANTED_DOUBTS = 3
 READY_WITHIN = timedelta(seconds=90)
 STAY_POLL_S = 0.3
+TWO_STORES = """\
+  One queue over two stores: customer care and billing keep their agents' records on PostgreSQL (main), operations on MongoDB (ops).
+  support-agent-7 is in both: one id, two agents.
+"""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,18 +51,18 @@ class Stopped(BaseException):
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
-    home = Home(ROOT / ".data")
+    home = Home(ROOT / ".data", args.store or "postgres")
     try:
-        if args.store != "postgres":
-            raise Refused(f"the demo keeps its agents' records on postgres; {args.store} is not there yet")
-        return resume(home, args.resume) if args.resume else start(home, port=args.port, fresh=args.fresh)
+        if args.resume:
+            return resume(home, args.resume, store=args.store)
+        return start(home, port=args.port, fresh=args.fresh)
     except Refused as exc:
         problem = str(exc)
     except ServerError as exc:
         problem = f"{str(exc).splitlines()[0].rstrip(':')}; logs are in {home.folder}"
     except PermissionError as exc:
         problem = f"this user may not write {exc.filename}; give it to them, or run the demo as its owner"
-    except (OSError, psycopg.Error) as exc:
+    except (OSError, psycopg.Error, PyMongoError, StoreError) as exc:
         problem = " ".join(str(exc).split())
     except Exception as exc:
         problem = unexpected(home, exc)
@@ -74,9 +81,12 @@ def unexpected(home: Home, exc: Exception) -> str:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run demo", description="The console with real, killed agents, on this machine.")
-    parser.add_argument("--fresh", action="store_true", help="forget what earlier demos left and begin anew")
-    parser.add_argument("--store", choices=("postgres", "mongo", "both"), default="postgres", help="where the records are kept")
-    parser.add_argument("--resume", metavar="AGENT", help="resume a killed agent of the running demo; see what it reads and does")
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier demos on this --store left and begin anew")
+    parser.add_argument(
+        "--store", choices=tuple(STORES), help="where agents keep their records (postgres); each has data of its own"
+    )
+    said = "resume a killed agent of the running demo, AGENT or STORE/AGENT; see what it reads and does"
+    parser.add_argument("--resume", metavar="AGENT", help=said)
     args = parser.parse_args(argv)
     if args.resume and args.fresh:
         parser.error("--resume needs the running demo's data; --fresh forgets them")
@@ -134,25 +144,29 @@ def require_free(port: int, *, patience: timedelta = timedelta(seconds=2)) -> No
 
 def run(home: Home, *, port: int) -> None:
     tell = teller()
-    tell("starting PostgreSQL and Valkey")
+    stores = STORES[home.kind]
+    if others := home.others():
+        tell(f"on --store {home.kind}, with its own data; what is kept on {' and '.join(others)} stays as it is")
+    documents = ", SecantusDB in MongoDB's place" if MONGO in stores.values() else ""
+    tell(f"starting PostgreSQL{documents} and Valkey")
     with contextlib.ExitStack() as stack:
-        database = stack.enter_context(postgres.start(home.postgres))
-        server = database.server
+        servers = stack.enter_context(databases.started(home))
         broker = stack.enter_context(valkey.start(home.valkey))
         kept = home.secrets()
-        addresses = databases.create(server, console_password=kept.console_password, agents_password=kept.agents_password)
+        addresses = databases.create(servers, stores, Passwords(console=kept.console_password, agents=kept.agents_password))
         environment = console.environment(addresses, kept, broker=broker.url(), port=port)
-        stage = stack.enter_context(Stage(url=addresses.agents, world=home.world, logs=home.logs, tell=tell))
-        servers = stack.enter_context(ProcessGroup())
-        face = Console(home=home, servers=servers, environment=environment, port=port)
+        stage = stack.enter_context(Stage(urls=addresses.agents, world=home.world, logs=home.logs, tell=tell))
+        group = stack.enter_context(ProcessGroup())
+        face = Console(home=home, servers=group, environment=environment, port=port)
 
         tell("preparing the console; meanwhile the agents go to work")
-        stage.enter(who_plays(addresses.agents))
+        parts = who_plays(addresses.agents)
+        stage.enter(parts)
         prepare(face, addresses, kept, stage)
         tell("starting web server and worker")
         face.start()
         token = home.token.read_text()
-        wait_until_ready(face, token, stage)
+        wait_until_ready(face, token, stage, stores, parts)
 
         home.tell_environment(environment)
         home.tell(
@@ -164,11 +178,11 @@ def run(home: Home, *, port: int) -> None:
             stores=environment["ACTION_STORES"],
         )
         tell("ready")
-        print(welcome(face.url, kept.password, doubtful_agent(addresses.agents)), flush=True)
+        print(welcome(face.url, kept.password, home, doubtful_agent(addresses.agents)), flush=True)
         while True:
             face.require_alive()
             stage.require_alive()
-            require_running(PostgreSQL=database.process, Valkey=broker.process)
+            require_running(**servers.processes, Valkey=broker.process)
             time.sleep(STAY_POLL_S)
 
 
@@ -189,56 +203,78 @@ def teller() -> Callable[[str], None]:
     return lambda line: print(f"[{time.monotonic() - began:5.1f} s] {line}", flush=True)
 
 
-def who_plays(url: str) -> list[Part]:
-    """Those whose calls are not in the records yet, and a new agent that stays alive."""
+def who_plays(urls: Mapping[str, str]) -> list[Part]:
+    """Those of every store whose calls are not in its records yet, and a new agent that stays alive."""
+    parts = [part for store, url in urls.items() for part in who_plays_in(store, url, cast.cast_of(urls))]
+    parts.sort(key=lambda part: (not part.is_resumed, not part.kill_in))  # whose leases have to run out, they begin
+    return [*parts, cast.next_live(records.agents(urls[cast.LIVE.store]))]
+
+
+def who_plays_in(store: str, url: str, everybody: Sequence[Part]) -> list[Part]:
+    """Those of one store."""
+    parts = [part for part in everybody if part.store == store]
     recorded = records.calls(url)
-    doubts = sum(call.is_open and call.action_class == "external" and cast.part_of(call.agent) is not None for call in recorded)
     made = {(call.agent, call.tool) for call in recorded}
-    untouched = {call.agent for call in recorded if call.status == "started"}
+    untouched = {call.agent for call in recorded if call.status is ActionStatus.STARTED}
+    doubts = sum(is_doubt(call) and cast.part_of(everybody, store, call.agent) is not None for call in recorded)
     return [
-        *(part.as_resumed for part in cast.CAST if part.is_resumed and part.agent in untouched),  # an earlier start was cut short
-        *cast.still_to_play(made, doubts, wanted=WANTED_DOUBTS),
-        cast.next_live(records.agents(url)),
+        *(part.as_resumed for part in parts if part.is_resumed and part.agent in untouched),  # an earlier start was cut short
+        *cast.still_to_play(parts, made, doubts, wanted=WANTED_DOUBTS),
     ]
 
 
+def is_doubt(call: Action) -> bool:
+    return call.is_open and call.action_class is ActionClass.EXTERNAL
+
+
 def prepare(face: Console, addresses: Addresses, kept: Secrets, stage: Stage) -> None:
-    """Prepare the console in a process of its own while agents play; let it in as soon as there are records."""
+    """Prepare the console in a process of its own while agents play; let it into each store as soon as there are records."""
     process = face.prepare(addresses, kept)
+    closed = list(addresses.stores)
 
     def is_over() -> bool:
         stage.pump()
         face.require_alive()
-        return process.poll() == 0 and records.is_there(addresses.agents)
+        if process.poll() == 0:
+            closed[:] = [store for store in closed if not databases.let_console_in(store)]
+        return process.poll() == 0 and not closed
 
     processes.wait_until(is_over, what="the console's preparation", timeout=READY_WITHIN)
-    databases.let_console_in(addresses.store_owner)
 
 
-def wait_until_ready(face: Console, token: str, stage: Stage) -> None:
-    """Wait until every agent has played its part, the address answers, and the API tells of enough calls in doubt."""
+def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[str], parts: Sequence[Part]) -> None:
+    """Wait until every agent has played its part, the address answers, and each store has enough calls in doubt, by the API, and nobody
+    in flight who was killed: for a few seconds a lease outlives its process."""
 
     def is_ready() -> bool:
         stage.pump()
         face.require_alive()
-        return stage.is_over and face.answers() and face.doubts(token) >= WANTED_DOUBTS
+        return stage.is_over and face.answers() and all(map(is_quiet, stores))
+
+    def is_quiet(store: str) -> bool:
+        killed = {part.agent for part in parts if part.store == store and part.kill_in}
+        in_flight = {call["agent"] for call in face.calls(token, state="in_flight", store=store)}
+        doubts = face.calls(token, state="interrupted,unknown", store=store, **{"class": "external"})
+        return len(doubts) >= WANTED_DOUBTS and not killed & in_flight
 
     processes.wait_until(is_ready, what=f"the console at {face.url}", timeout=READY_WITHIN)
 
 
-def doubtful_agent(url: str) -> str:
+def doubtful_agent(urls: Mapping[str, str]) -> str:
     """An agent to try `--resume` with: one whose call nobody has settled yet."""
-    doubtful = {call.agent for call in records.calls(url) if call.is_open and call.action_class == "external"}
-    return next((part.agent for part in cast.CAST if part.agent in doubtful), cast.CAST[0].agent)
+    doubtful = {(store, call.agent) for store, url in urls.items() for call in records.calls(url) if is_doubt(call)}
+    everybody = cast.cast_of(urls)
+    return cast.called(next((part for part in everybody if (part.store, part.agent) in doubtful), everybody[0]), urls)
 
 
-def welcome(url: str, password: str, agent: str) -> str:
+def welcome(url: str, password: str, home: Home, agent: str) -> str:
     return f"""
   Settle runs at   {url}/
   Log in as        {USERNAME}
   with password    {password}
 
   Agents were killed inside their calls; each call in the queue may or may not have happened.
+{TWO_STORES if len(STORES[home.kind]) > 1 else ""}\
   Say what did, then let its agent carry on, and see what it reads and does:
 
       ./run demo --resume {agent}
@@ -250,19 +286,37 @@ def welcome(url: str, password: str, agent: str) -> str:
 # --- resume -----------------------------------------------------------------------------------------------------------
 
 
-def resume(home: Home, agent: str) -> int:
+def resume(home: Home, wanted: str, *, store: str | None) -> int:
     """Become the agent's next process. It refuses by itself, in one line, when another one is at work."""
-    told = home.running()
-    kept = home.secrets()
-    server = Postgres.from_url(told["database_url"])
-    url = Addresses.on(server, console_password=kept.console_password, agents_password=kept.agents_password).agents
-    known = records.agents(url)
-    part = cast.part_of(agent)
-    if part is None or agent not in known:
-        raise Refused(f"there is no agent {agent!r} here; there are {', '.join(sorted(known))}")
+    running = stores_in(home.running()["stores"])
+    kind = databases.kind_of(running)
+    if store not in (None, kind):
+        raise Refused(f"the running demo is of --store {kind}, not {store}")
+    home = Home(home.folder, kind)
+    password = home.secrets().agents_password
+    urls = {name: databases.agents_address(address, password) for name, address in running.items()}
+    part = the_agent(wanted, {name: records.agents(url) for name, url in urls.items()})
     line = resuming(part, world=home.world)
     os.chdir(ROOT)
-    os.execve(line[0], line, inherited() | {RECORDS_URL: url})  # noqa: S606 - no shell, on purpose
+    os.execve(line[0], line, inherited() | {RECORDS_URL: urls[part.store]})  # noqa: S606 - no shell, on purpose
+
+
+def the_agent(wanted: str, known: Mapping[str, Collection[str]]) -> Part:
+    """The one agent of these stores that AGENT or STORE/AGENT means.
+
+    Raises:
+        Refused: there is none, or more than one.
+    """
+    everybody = cast.cast_of(known)
+    parts = [
+        part for store, agents in known.items() for agent in sorted(agents) if (part := cast.part_of(everybody, store, agent))
+    ]
+    meant = [part for part in parts if wanted in (part.agent, f"{part.store}/{part.agent}")]
+    if not meant:
+        raise Refused(f"there is no agent {wanted!r} here; there are {', '.join(cast.called(part, known) for part in parts)}")
+    if len(meant) > 1:
+        raise Refused(f"{wanted} is the id of {len(meant)} agents; say {' or '.join(cast.called(part, known) for part in meant)}")
+    return meant[0]
 
 
 if __name__ == "__main__":

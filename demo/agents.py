@@ -1,6 +1,6 @@
 """One of the demo's agents: `python -m demo.agents run --agent ID --world DIR --script NAME`, and DEMO_RECORDS_URL.
 
-A real LangGraph agent whose calls Recall records on PostgreSQL; only its model is scripted, so no key and no network are
+A real LangGraph agent whose calls Recall records on PostgreSQL or MongoDB; only its model is scripted, so no key and no network are
 needed. It can be killed inside a tool (`--kill-in TOOL --kill before|after`) or left hanging there (`--hang TOOL`).
 `--resume` prints the briefing its model reads and what it does next.
 """
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from demo.addresses import is_mongo
 from demo.caution import Seen, Sight
 from demo.scripts import SCRIPTS
 from demo.stage import RECORDS_URL
@@ -59,7 +60,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     run.add_argument("--resume", action="store_true", help="carry on, and print the briefing and what is done next")
     run.add_argument("--no-wait", action="store_true", help="refuse when another process holds the lease")
     if not os.environ.get(RECORDS_URL):
-        parser.error(f"{RECORDS_URL} is not set; it names the PostgreSQL with pgvector where the records are kept")
+        parser.error(
+            f"{RECORDS_URL} is not set; it names the PostgreSQL with pgvector, or the MongoDB, where the records are kept"
+        )
     return parser.parse_args(argv)
 
 
@@ -69,7 +72,8 @@ def opened(args: argparse.Namespace) -> Iterator[RecallResume]:
     from polign_recall import Client
     from recall_langgraph import RecallResume
 
-    with Client(agent=True, backend="pgvector", backend_url=os.environ[RECORDS_URL]) as client:
+    url = os.environ[RECORDS_URL]
+    with Client(agent=True, backend="mongodb" if is_mongo(url) else "pgvector", backend_url=url) as client:
         resume = RecallResume(args.agent, client=client, lease_ttl=args.lease)
         open_when_free(resume, wait=not args.no_wait)
         with resume:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Sequence, Sized
 from dataclasses import dataclass, replace
 
+from demo.kinds import MAIN, OPS
 from demo.scripts import SCRIPTS
 
 SHORT_LEASE_S = 3.0  # an agent that is killed is interrupted after so long
@@ -19,6 +20,7 @@ class Part:
     """One agent's part."""
 
     agent: str
+    store: str = MAIN
     script: str
     kill_in: str = ""
     after: bool = False  # killed after the effect, not before it
@@ -53,31 +55,45 @@ CAST = (
     Part(agent="support-agent-9", script="address"),
 )
 LIVE = Part(agent="outreach-agent-1", script="win-back", hang="send_email", lease_s=LIVE_LEASE_S)
+# Operations' own support desk numbers its agents as customer care does: one id, two agents, for they are in two stores.
+TWIN = Part(agent="support-agent-7", store=OPS, script="scanner", kill_in="open_ticket", after=True)
 
 
-def part_of(agent: str) -> Part | None:
-    """The part that an agent plays, in whichever shift."""
+def cast_of(stores: Container[str]) -> tuple[Part, ...]:
+    """Who plays where there are these stores: operations' agents in a store of their own, if there is one."""
+    if OPS not in stores:
+        return CAST
+    return (*(replace(part, store=OPS) if part.agent.startswith("ops-") else part for part in CAST), TWIN)
+
+
+def called(part: Part, stores: Sized) -> str:
+    """What people call an agent: by its id, and by its store where there are several."""
+    return f"{part.store}/{part.agent}" if len(stores) > 1 else part.agent
+
+
+def part_of(cast: Sequence[Part], store: str, agent: str) -> Part | None:
+    """The part that an agent of a store plays, in whichever shift."""
     name, number = _split(agent)
-    for part in (*CAST, LIVE):
+    for part in (*cast, LIVE):
         its_name, its_number = _split(part.agent)
         is_same_number = number >= its_number and (number - its_number) % (1 if part is LIVE else NEXT_SHIFT) == 0
-        if name == its_name and is_same_number:
+        if (store, name) == (part.store, its_name) and is_same_number:
             return replace(part, agent=agent)
     return None
 
 
-def shift(number: int) -> tuple[Part, ...]:
+def shift(cast: Sequence[Part], number: int) -> tuple[Part, ...]:
     """The killed and the finished agents of one shift, from 0."""
-    return tuple(replace(part, agent=_renumbered(part.agent, number * NEXT_SHIFT)) for part in CAST)
+    return tuple(replace(part, agent=_renumbered(part.agent, number * NEXT_SHIFT)) for part in cast)
 
 
-def still_to_play(made: Collection[tuple[str, str]], doubts: int, *, wanted: int) -> list[Part]:
-    """Who plays now: of the first shift those whose calls are not among `made` (agent, tool), and further shifts until enough
-    external calls are in doubt, `doubts` of them already."""
+def still_to_play(cast: Sequence[Part], made: Collection[tuple[str, str]], doubts: int, *, wanted: int) -> list[Part]:
+    """Who plays now of one store's cast: of the first shift those whose calls are not among `made` (agent, tool), and further
+    shifts until enough external calls are in doubt, `doubts` of them already."""
     parts: list[Part] = []
     number = 0
     while number == 0 or doubts < wanted:
-        new = [part for part in shift(number) if (part.agent, part.last_call) not in made]
+        new = [part for part in shift(cast, number) if (part.agent, part.last_call) not in made]
         doubts += sum(part.leaves_doubt for part in new)
         parts += new
         number += 1

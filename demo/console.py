@@ -7,10 +7,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
-from demo.databases import Addresses
+from demo.addresses import Addresses, action_stores
 from demo.home import Home, Refused, Secrets
 from demo.stage import ROOT, inherited
 from local.processes import ProcessGroup
@@ -32,9 +34,11 @@ class Console:
         return f"http://{HOST}:{self.port}"
 
     def prepare(self, addresses: Addresses, kept: Secrets) -> subprocess.Popen[bytes]:
-        """Begin to make tables, user, audit schema and token, with the owner's rights on the store."""
-        owner = {"ACTION_STORES": f"main={addresses.store_owner}", "DEMO_PASSWORD": kept.password}
-        return self._spawn("prepare", ["demo.prepare", str(self.home.token)], owner)
+        """Begin to make tables, user, audit schema and token, with the owner's rights on every store."""
+        owners = action_stores({store.name: store.owner for store in addresses.stores})
+        return self._spawn(
+            "prepare", ["demo.prepare", str(self.home.token)], {"ACTION_STORES": owners, "DEMO_PASSWORD": kept.password}
+        )
 
     def start(self) -> None:
         """Start the web server, one worker, and beat beside it: inside the worker it could die and nobody would notice."""
@@ -66,19 +70,21 @@ class Console:
         except httpx.HTTPError:
             return False
 
-    def doubts(self, token: str) -> int:
-        """How many external calls are interrupted or unknown, by the API.
+    def calls(self, token: str, *, state: str, store: str, **filters: str) -> list[dict[str, Any]]:
+        """A store's calls in one of these states, by the API; the first fifty of them.
 
         Raises:
             Refused: it answers anything but a list.
         """
-        answer = _get(f"{self.url}/api/v1/actions?class=external&state=interrupted,unknown", Authorization=f"Bearer {token}")
+        query = urlencode({"state": state, "store": store, **filters})
+        answer = _get(f"{self.url}/api/v1/actions?{query}", Authorization=f"Bearer {token}")
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             self.home.token.unlink(missing_ok=True)
             raise Refused("the demo's token has been withdrawn; the next start makes a new one")
         if not answer.is_success:
             raise Refused(f"{answer.url} answered {answer.status_code}; see {self.log('web')}")
-        return len(answer.json()["items"])
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
 
 
 def _get(url: str, **headers: str) -> httpx.Response:
@@ -92,7 +98,7 @@ def environment(addresses: Addresses, kept: Secrets, *, broker: str, port: int) 
         "DEMO": "1",
         "DEBUG": "0",
         "DATABASE_URL": addresses.console,
-        "ACTION_STORES": f"main={addresses.store}",
+        "ACTION_STORES": action_stores({store.name: store.console for store in addresses.stores}),
         "CELERY_BROKER_URL": broker,
         "SECRET_KEY": kept.secret_key,
         "SECRETS_KEY": kept.secrets_key,

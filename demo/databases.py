@@ -1,80 +1,71 @@
-"""The demo's two databases and who reaches them as whom: the console owns its own, the agents own their records."""
+"""The demo's database servers, whichever kinds it needs, and what is made on them. PostgreSQL is always there: the console's own tables."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import LiteralString
 
-import psycopg
-from psycopg import sql
-
-from demo import records
-from local.postgres import Postgres
-
-CONSOLE_ROLE = "settle_console"
-AGENTS_ROLE = "settle_agents"
-CONSOLE_DATABASE = "settle"
-RECORDS_DATABASE = "records"
-
-# All that the console's role may do in a store.
-GRANTS: tuple[LiteralString, ...] = (
-    "USAGE ON SCHEMA recall, settle_audit",
-    "SELECT ON ALL TABLES IN SCHEMA recall, settle_audit",
-    "INSERT, UPDATE ON recall.recall_leases, {records}",
-    "UPDATE ON recall.recall_collections",
-    "INSERT ON settle_audit.entries",
-    "INSERT, UPDATE ON settle_audit.heads",
-)
+from demo import on_mongo, on_postgres
+from demo.addresses import AGENTS, RECORDS, Addresses, Passwords, Store, is_mongo
+from demo.home import Home
+from demo.kinds import MONGO, POSTGRES, STORES
+from local import mongo, postgres
+from local.mongo import Mongo, RunningMongo
+from local.postgres import Postgres, RunningPostgres
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """Every database, for everyone who reaches it."""
+class Servers:
+    """Running, and ours until the block is left."""
 
-    console: str  # the console's own database, which its role owns
-    store: str  # Recall's, for the console's role: it may settle there, but owns nothing
-    store_owner: str  # Recall's, for whoever prepares it
-    agents: str  # Recall's, for the agents
+    postgres: RunningPostgres
+    mongo: RunningMongo | None
 
-    @classmethod
-    def on(cls, server: Postgres, *, console_password: str, agents_password: str) -> Addresses:
-        """`server` as its superuser."""
-        console = replace(server, user=CONSOLE_ROLE, password=console_password)
-        agents = replace(server, user=AGENTS_ROLE, password=agents_password)
-        return cls(
-            console=console.url(CONSOLE_DATABASE),
-            store=console.url(RECORDS_DATABASE),
-            store_owner=server.url(RECORDS_DATABASE),
-            agents=agents.url(RECORDS_DATABASE),
-        )
+    @property
+    def processes(self) -> dict[str, subprocess.Popen[bytes]]:
+        """By the names that people know."""
+        found = {"PostgreSQL": self.postgres.process}
+        return found | ({"SecantusDB": self.mongo.process} if self.mongo else {})
 
 
-def create(server: Postgres, *, console_password: str, agents_password: str) -> Addresses:
-    """Make the roles and databases; harmless when all is there."""
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        for role, password in ((CONSOLE_ROLE, console_password), (AGENTS_ROLE, agents_password)):
-            known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone()
-            statement = sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}" if known else "CREATE ROLE {} LOGIN PASSWORD {}")
-            connection.execute(statement.format(sql.Identifier(role), sql.Literal(password)))
-        for database, owner in ((CONSOLE_DATABASE, CONSOLE_ROLE), (RECORDS_DATABASE, AGENTS_ROLE)):
-            server.ensure_database(database)
-            statement = sql.SQL("ALTER DATABASE {} OWNER TO {}")
-            connection.execute(statement.format(sql.Identifier(database), sql.Identifier(owner)))
-    with psycopg.connect(server.url(RECORDS_DATABASE)) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")  # else the agents would need a superuser
-    return Addresses.on(server, console_password=console_password, agents_password=agents_password)
+@contextmanager
+def started(home: Home) -> Iterator[Servers]:
+    """The servers that a demo of this kind needs, with the data of the last one."""
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres.start(home.postgres))
+        documents = stack.enter_context(mongo.start(home.mongo)) if MONGO in STORES[home.kind].values() else None
+        yield Servers(postgres=database, mongo=documents)
 
 
-def let_console_in(store_owner: str) -> None:
-    """Give the console's role what it needs in a prepared store and nothing more: no DELETE, no ownership, a history it only adds to.
+def create(servers: Servers, stores: Mapping[str, str], passwords: Passwords) -> Addresses:
+    """Make roles, users and databases; harmless when all is there."""
+    relational = servers.postgres.server
+    on_postgres.create(relational, passwords, with_records=POSTGRES in stores.values())
+    made = []
+    for name, kind in stores.items():
+        if kind == MONGO and servers.mongo:
+            on_mongo.create(servers.mongo.server, passwords)
+            made.append(on_mongo.store(servers.mongo.server, name, passwords))
+        else:
+            made.append(on_postgres.store(relational, name, passwords))
+    return Addresses(console=on_postgres.console_address(relational, passwords), stores=tuple(made))
 
-    Raises:
-        LookupError: Recall has not made its tables yet; nothing was granted.
-    """
-    with psycopg.connect(store_owner) as connection:
-        table = records.table(connection)
-        if table is None:
-            raise LookupError("Recall has not made its tables yet")
-        for grant in GRANTS:
-            statement = sql.SQL("GRANT " + grant + " TO {role}")
-            connection.execute(statement.format(records=table, role=sql.Identifier(CONSOLE_ROLE)))
+
+def let_console_in(store: Store) -> bool:
+    """Give the console's role all that it needs in a prepared store and nothing more; False while Recall has not made its tables."""
+    return on_mongo.is_there(store.owner) if is_mongo(store.owner) else on_postgres.let_console_in(store.owner)
+
+
+def agents_address(address: str, password: str) -> str:
+    """The agents' address of a store, from anybody else's."""
+    if is_mongo(address):
+        return on_mongo.as_user(Mongo.from_url(address), AGENTS, password).url(RECORDS)
+    return replace(Postgres.from_url(address), user=AGENTS, password=password).url(RECORDS)
+
+
+def kind_of(addresses: Mapping[str, str]) -> str:
+    """The `--store` of a demo with these stores."""
+    stores = {name: MONGO if is_mongo(address) else POSTGRES for name, address in addresses.items()}
+    return next(kind for kind, known in STORES.items() if known == stores)

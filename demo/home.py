@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from demo.kinds import STORES
 from local import postgres
 
 
@@ -46,19 +47,22 @@ class Secrets:
 
 
 class Home:
-    """`.data/` and the files in it."""
+    """`.data/` and the files in it. What a demo keeps, each `--store` keeps for itself: decisions about other agents would be none of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = "postgres") -> None:
         self.folder = folder
-        self.postgres = folder / "postgres"
-        self.valkey = folder / "valkey"
-        self.world = folder / "world"
-        self.logs = folder / "logs"
+        self.kind = kind
+        self.kept = folder if kind == "postgres" else folder / f"on-{kind}"
+        self.postgres = self.kept / "postgres"
+        self.mongo = self.kept / "mongo"
+        self.valkey = self.kept / "valkey"
+        self.world = self.kept / "world"
+        self.logs = self.kept / "logs"
+        self.token = self.kept / "demo.token"
+        self.schedule = self.kept / "celerybeat-schedule"
+        self._secrets = self.kept / "demo.secrets.json"
         self.demo = folder / "demo.json"
         self.environment = folder / "demo.env.json"
-        self.token = folder / "demo.token"
-        self.schedule = folder / "celerybeat-schedule"
-        self._secrets = folder / "demo.secrets.json"
         self._lock = folder / "demo.lock"
 
     @contextmanager
@@ -68,7 +72,8 @@ class Home:
         Raises:
             Refused: another one runs.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.folder, self.kept):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._close_to_others()
         with self._lock.open("a+") as lock:
             if not _locked(lock):
@@ -85,8 +90,9 @@ class Home:
                 heir.communicate()
 
     def _close_to_others(self) -> None:
-        """The folder is its owner's. Root's server runs as `nobody`, who must pass through to its data, and can list nothing."""
-        self.folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        """The folders are their owner's. Root's server runs as `nobody`, who must pass through to its data, and can list nothing."""
+        for folder in (self.folder, self.kept):
+            folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
     def make_private_folders(self) -> None:
         """For logs and for the world: both tell what agents did, and to whom."""
@@ -143,13 +149,17 @@ class Home:
         self.environment.unlink(missing_ok=True)
 
     def forget_everything(self) -> None:
-        """Begin anew; only the lock stays."""
+        """Begin anew with this `--store`; the lock stays, and what the others keep."""
         postgres.remove_data(self.postgres)
-        for folder in (self.valkey, self.world, self.logs):
+        for folder in (self.mongo, self.valkey, self.world, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self._secrets, self.token, *self.folder.glob(f"{self.schedule.name}*")):
             file.unlink(missing_ok=True)
         self._close_to_others()
+
+    def others(self) -> list[str]:
+        """Which other `--store` has something kept here."""
+        return [kind for kind in STORES if kind != self.kind and Home(self.folder, kind)._secrets.exists()]
 
     def secrets(self) -> Secrets:
         """Those of the first start."""

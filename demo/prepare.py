@@ -1,4 +1,4 @@
-"""The console's part of a start, in one process: tables, the demo user with every role, the store's audit schema, a token.
+"""The console's part of a start, in one process: tables, the demo user with every role, the stores' histories, a token.
 
 `python -m demo.prepare TOKEN_FILE`; settings as for the console, but with the owner's addresses; DEMO_PASSWORD is the user's.
 """
@@ -17,12 +17,14 @@ def main(argv: list[str]) -> int:
     (token_file,) = map(Path, argv)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     import django
+    from django.conf import settings
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
     ensure_user(os.environ["DEMO_PASSWORD"])
-    call_command("prepare_store", "main")
+    for store in settings.ACTION_STORES:
+        call_command("prepare_store", store)
     if not token_file.exists():
         written = StringIO()
         call_command("create_token", USERNAME, stdout=written)

@@ -200,6 +200,26 @@ DELIVERIES = Script(
     closing="The three parcels are reported in one ticket.",
 )
 
+SCANNER = Script(
+    user="The hand scanner at dock 4 loses its connection every few minutes. Get it replaced.",
+    steps=(
+        working_state(
+            goal="Get the hand scanner at dock 4 replaced",
+            plan=["Open a ticket with the device desk", "Tell the shift lead to use dock 5 meanwhile"],
+            progress="Twelve disconnects since the shift began",
+        ),
+        ticket(
+            "Hand scanner HS-44 at dock 4 keeps disconnecting",
+            "Twelve disconnects since 05:30, each of about a minute. Battery and firmware are current; the scanners at docks 3 and 5 "
+            "are fine. Please bring a replacement before the late shift.",
+            "normal",
+            say="The others beside it work, so it is the device. Opening a ticket for a replacement.",
+        ),
+        working_state(progress="The device desk knows; dock 5 takes over meanwhile"),
+    ),
+    closing="The device desk has a ticket for scanner HS-44.",
+)
+
 WINBACK = Script(
     user="Write to the customers who asked to be told when the oak shelf is back.",
     steps=(
@@ -274,6 +294,7 @@ SCRIPTS: Mapping[str, Script] = {
     "supplier": SUPPLIER,
     "cold-store": COLD_STORE,
     "deliveries": DELIVERIES,
+    "scanner": SCANNER,
     "win-back": WINBACK,
     "address": ADDRESS,
     "month-end": MONTH_END,

@@ -6,22 +6,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from demo.addresses import action_stores
 from demo.cast import Part
 from demo.home import Refused
 from local import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 CURTAIN = "curtain"
-RECORDS_URL = (
-    "DEMO_RECORDS_URL"  # the agents' database, with its password: in the environment, for command lines are everybody's to read
-)
+# Where agents keep their records, with passwords: in the environment, for command lines are everybody's to read.
+RECORDS_URL = "DEMO_RECORDS_URL"  # one agent's
+RECORDS_URLS = "DEMO_RECORDS_URLS"  # the troupe's: of every store, as ACTION_STORES has them
 TOLD = "* "  # so begin the lines that are meant for us; others are complaints
 # What a shell may carry and the demo's processes may not see: other stores; and "no bytecode", which would make each of them
 # compile its libraries anew (they lie in an environment of our own).
@@ -54,9 +55,9 @@ def resuming(part: Part, *, world: Path) -> list[str]:
 class Stage:
     """The play. Call `pump` often; it never waits. All agents are gone when the stage is left."""
 
-    def __init__(self, *, url: str, world: Path, logs: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, *, urls: Mapping[str, str], world: Path, logs: Path, tell: Callable[[str], None]) -> None:
         self._line: list[str | Path] = [sys.executable, "-m", "demo.troupe", "--world", world, "--logs", logs]
-        self._env = inherited() | {RECORDS_URL: url}
+        self._env = inherited() | {RECORDS_URLS: action_stores(urls)}
         self._log = logs / "agents.log"
         self._tell = tell
         self._troupe: subprocess.Popen[bytes] | None = None

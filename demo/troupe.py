@@ -1,6 +1,6 @@
 """The process that plays the cast: it loads the agents' libraries once, then forks a process for each agent, a few at a time.
 
-`python -m demo.troupe --world DIR --logs DIR PARTS`, with the parts as JSON and RECORDS_URL in the environment. Tells in a line what happens,
+`python -m demo.troupe --world DIR --logs DIR PARTS`, with the parts as JSON and RECORDS_URLS in the environment. Tells in a line what happens,
 CURTAIN when all have played but for those who are to stay alive, and stays for these. Agents die with it.
 """
 
@@ -15,12 +15,14 @@ import sys
 import time
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from demo import agents
-from demo.cast import HANGS, Part
-from demo.stage import CURTAIN, TOLD, arguments
+from demo.addresses import stores_in
+from demo.cast import HANGS, Part, called
+from demo.stage import CURTAIN, RECORDS_URL, RECORDS_URLS, TOLD, arguments
 
 AT_ONCE = max(2, os.cpu_count() or 2)
 POLL_S = 0.02
@@ -30,7 +32,8 @@ _PR_SET_PDEATHSIG = 1
 class Troupe:
     """The agents' processes, by their ids."""
 
-    def __init__(self, parts: list[Part], *, world: Path, logs: Path) -> None:
+    def __init__(self, parts: list[Part], *, urls: Mapping[str, str], world: Path, logs: Path) -> None:
+        self._urls = urls
         self._world = world
         self._logs = logs
         self._waiting = deque(parts)
@@ -60,6 +63,7 @@ class Troupe:
         code = 1
         try:
             _print_into(self._log(part))
+            os.environ[RECORDS_URL] = self._urls[part.store]
             code = agents.main(arguments(part, world=self._world))
         except BaseException:
             traceback.print_exc()
@@ -68,13 +72,16 @@ class Troupe:
             os._exit(code)
 
     def _log(self, part: Part) -> Path:
-        return self._logs / f"{part.agent}.log"
+        return self._logs / f"{self._called(part).replace('/', '.')}.log"
+
+    def _called(self, part: Part) -> str:
+        return called(part, self._urls)
 
     def _see_who_lives(self) -> None:
         for pid, part in list(self._playing.items()):
             if part.hang and HANGS.format(tool=part.hang) in self._log(part).read_text(errors="replace"):
                 del self._playing[pid]
-                tell(f"{part.agent} stays alive inside {part.hang} (process {pid})")
+                tell(f"{self._called(part)} stays alive inside {part.hang} (process {pid})")
 
     def _see_who_ended(self) -> None:
         for pid, part in list(self._playing.items()):
@@ -85,11 +92,11 @@ class Troupe:
 
     def _bow(self, part: Part, code: int) -> None:
         if code != (-signal.SIGKILL if part.kill_in else 0):
-            sys.exit(f"agent {part.agent} ended with exit code {code}; see {self._log(part)}")
+            sys.exit(f"agent {self._called(part)} ended with exit code {code}; see {self._log(part)}")
         if not part.kill_in:
-            tell(f"{part.agent} {'was resumed and cannot tell either' if part.is_resumed else 'finished its task'}")
+            tell(f"{self._called(part)} {'was resumed and cannot tell either' if part.is_resumed else 'finished its task'}")
             return
-        tell(f"{part.agent} was killed in {part.kill_in}, {'after' if part.after else 'before'} its effect")
+        tell(f"{self._called(part)} was killed in {part.kill_in}, {'after' if part.after else 'before'} its effect")
         if part.is_resumed:
             # It waits until the dead process's lease is over, then finds that it cannot tell.
             self._waiting.append(part.as_resumed)
@@ -122,7 +129,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     parts = [Part(**part) for part in json.loads(args.parts)]
     agents.load()
-    Troupe(parts, world=args.world, logs=args.logs).play()
+    Troupe(parts, urls=stores_in(os.environ[RECORDS_URLS]), world=args.world, logs=args.logs).play()
     if any(part.hang for part in parts):
         signal.pause()
     return 0

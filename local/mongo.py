@@ -101,8 +101,9 @@ def start(data_dir: Path | None = None, *, standalone: bool = False) -> RunningM
     password, port, log = _password(home / "password"), home / "port", home / "mongo.log"
     wished = port.read_text() if port.exists() else "0"  # the last one if we can, so that addresses printed yesterday still work
     port.unlink(missing_ok=True)
+    options = [*(["--standalone"] if standalone else []), *([] if data_dir else ["--forgetful"])]
     process = processes.spawn(
-        [sys.executable, _PROGRAM, home, "--port", wished, *(["--standalone"] if standalone else [])],
+        [sys.executable, _PROGRAM, home, "--port", wished, *options],
         env=os.environ | {"SETTLE_MONGO_USER": SUPERUSER, "SETTLE_MONGO_PASSWORD": password},
         cwd=home,
         log=log,

@@ -29,10 +29,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="for its data, and the file `port` once it listens")
     parser.add_argument("--port", type=int, default=0, help="wished for; another one where it is taken")
     parser.add_argument("--standalone", action="store_true", help="no replica set: no transactions")
+    parser.add_argument("--forgetful", action="store_true", help="nothing has to be on disk: its data will not be opened again")
     asked = parser.parse_args()
     accept_text_indexes()
     compare_dates_as_utc()
-    server = listening(asked.folder / "data", asked.port, standalone=asked.standalone)
+    server = listening(asked.folder / "data", asked.port, standalone=asked.standalone, durable=not asked.forgetful)
     let_in(server, user=os.environ["SETTLE_MONGO_USER"], password=os.environ["SETTLE_MONGO_PASSWORD"])
     half = asked.folder / "port.new"
     half.write_text(str(server.port))
@@ -45,10 +46,16 @@ def main() -> None:
     server.stop()
 
 
-def listening(data: Path, port: int, *, standalone: bool) -> SecantusDBServer:
+def listening(data: Path, port: int, *, standalone: bool, durable: bool) -> SecantusDBServer:
     data.mkdir(exist_ok=True)
     server = SecantusDBServer(
-        port=port, storage_path=str(data), require_auth=True, replica_set_name=None if standalone else "settle", cache_size="256M"
+        port=port,
+        storage_path=str(data),
+        require_auth=True,
+        replica_set_name=None if standalone else "settle",
+        cache_size="256M",
+        durable=durable,
+        sync_on_commit=durable,  # before it is answered, as PostgreSQL has it
     )
     try:
         server.start()

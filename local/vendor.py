@@ -22,7 +22,6 @@ MANIFEST = VENDOR / "vendored.json"
 # What is kept of each package, and under which name.
 FILES: dict[str, dict[str, str]] = {
     "htmx.org": {"dist/htmx.min.js": "htmx.min.js", "LICENSE": "htmx.LICENSE.txt"},
-    "htmx-ext-sse": {"dist/sse.min.js": "htmx-ext-sse.min.js", "LICENSE": "htmx-ext-sse.LICENSE.txt"},
     "idiomorph": {"dist/idiomorph-ext.min.js": "idiomorph-ext.min.js", "LICENSE": "idiomorph.LICENSE.txt"},
 }
 _SOURCE_MAP = re.compile(rb"^\s*//[#@]\s*sourceMappingURL=.*$", re.MULTILINE)

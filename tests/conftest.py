@@ -9,8 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from local import chromium, mongo
+from local import chromium, mongo, polign
 from local.mongo import Mongo
+from local.polign import RunningPolign
 from local.postgres import Postgres
 from tests.servers import MONGO_URL, POSTGRES_URL, VECTOR_TEMPLATE
 
@@ -45,6 +46,13 @@ def mongo_url(mongo_server: Mongo) -> Iterator[str]:
     name = f"t_{uuid4().hex[:16]}"
     yield mongo_server.url(name)
     mongo_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def polign_server() -> Iterator[RunningPolign]:
+    """A polign_db of this worker's own, started when the first test needs it; tests keep apart by collection."""
+    with polign.start() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -116,6 +116,17 @@ class MongoWriter(RecordWriter):
         )
         return lease["epoch"] if lease is not None and lease["token"] == token else None
 
+    def renew(self, agent: str, holder: str, epoch: int, ttl: timedelta = timedelta(seconds=60)) -> int | None:
+        renewed = {
+            "epoch": {"$add": ["$epoch", Int64(1)]},
+            "holder": {"$literal": holder},
+            "expires_at": {"$add": ["$$NOW", Int64(ttl // timedelta(milliseconds=1))]},
+        }
+        lease = self.leases.find_one_and_update(
+            {"_id": self.lease_id(agent), "epoch": Int64(epoch)}, [{"$set": renewed}], return_document=ReturnDocument.AFTER
+        )
+        return int(lease["epoch"]) if lease is not None else None
+
     def write_fenced(self, agent: str, holder: str, epoch: int, record_id: str, metadata: Mapping[str, Any]) -> bool:
         fence = {"_id": self.lease_id(agent), "holder": holder, "epoch": {"$gte": Int64(epoch)}, "expires_at": NOT_RELEASED}
 

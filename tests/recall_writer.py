@@ -87,6 +87,10 @@ class RecordWriter:
         """An agent's process takes the lease as Recall does: the new epoch, or None while somebody holds it."""
         raise NotImplementedError
 
+    def renew(self, agent: str, holder: str, epoch: int, ttl: timedelta = timedelta(seconds=60)) -> int | None:
+        """An agent's process renews its lease as Recall does, in the background: the new epoch, or None where it is lost."""
+        raise NotImplementedError
+
     def write_fenced(self, agent: str, holder: str, epoch: int, record_id: str, metadata: Mapping[str, Any]) -> bool:
         """An agent's process writes one record as Recall does, with upsert; False: fenced off (`lease_lost`), nothing was written."""
         raise NotImplementedError
@@ -440,6 +444,14 @@ class RecallWriter(RecordWriter):
             ON CONFLICT (collection, name) DO UPDATE SET holder = EXCLUDED.holder, epoch = l.epoch + 1, expires_at = EXCLUDED.expires_at
             WHERE l.expires_at <= clock_timestamp() RETURNING epoch""",
             [self.collection, agent, holder, ttl],
+        )
+        return rows[0][0] if rows else None
+
+    def renew(self, agent: str, holder: str, epoch: int, ttl: timedelta = timedelta(seconds=60)) -> int | None:
+        rows = self.run(
+            """UPDATE {leases} SET epoch = epoch + 1, holder = %s, expires_at = clock_timestamp() + %s
+            WHERE collection = %s AND name = %s AND epoch = %s RETURNING epoch""",
+            [holder, ttl, self.collection, agent, epoch],
         )
         return rows[0][0] if rows else None
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 import pytest
 
-from local import chromium, dovecot, postgres, valkey
+from local import chromium, dovecot, polign, postgres, valkey
 from local.mongo import Mongo
 from local.postgres import Postgres
 
@@ -104,7 +104,8 @@ def _broker_of(worker: str) -> str:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"servers: {', '.join([*_versions, _mongo_version()])}", *_left_out()]
+    servers = [*_versions, _mongo_version(), f"polign_db {polign.server_version()}"]
+    return [f"servers: {', '.join(servers)}", *_left_out()]
 
 
 def _mongo_version() -> str:

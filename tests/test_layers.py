@@ -19,13 +19,23 @@ FRAMEWORKS = ("django", "celery", "ninja", "csp", "axes", "django_htmx", "templa
 POSTGRES = (
     "actions.store.postgres",
     "actions.store.postgres_connection",
+    "actions.store.postgres_database",
     "actions.store.postgres_deadlines",
+    "actions.store.postgres_discovery",
+    "actions.store.postgres_entries",
     "actions.store.postgres_rows",
     "actions.store.postgres_setup",
     "actions.store.postgres_statements",
 )
-MONGO = ("actions.store.mongo", "actions.store.mongo_connection", "actions.store.mongo_documents", "actions.store.mongo_setup")
-CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, "actions.store.polign")
+MONGO = (
+    "actions.store.mongo",
+    "actions.store.mongo_connection",
+    "actions.store.mongo_discovery",
+    "actions.store.mongo_documents",
+    "actions.store.mongo_setup",
+)
+POLIGN = ("actions.store.polign", "actions.store.polign_http")
+CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, *POLIGN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +68,7 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
              house=(*ground, "actions.store"), packages=("psycopg", "psycopg_pool"), exactly=("actions",)),
         Rule(says="actions/store/mongo: pymongo and the ground floor", of=MONGO,
              house=(*ground, "actions.store"), packages=("pymongo", "bson"), exactly=("actions",)),
-        Rule(says="actions/store/polign: httpx and the ground floor", of=("actions.store.polign",),
+        Rule(says="actions/store/polign: httpx and the ground floor", of=POLIGN,
              house=(*ground, "actions.store"), packages=("httpx",), exactly=("actions",)),
         Rule(says="actions/store/audit: cryptography for signatures, the codec and the ground floor", of=("actions.store.audit",),
              house=(*ground, "actions.store.codec"), packages=("cryptography",), exactly=("actions",)),

@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 
 from actions.errors import StoreUnusable
+from actions.store.addresses import split_address
 from actions.store.base import ActionStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 
 
-def open_store(url: str, *, name: str = "main") -> ActionStore:
-    """A store for `postgres://...?schema=recall&collection=...`, `mongodb://.../db?collection=...` or `memory:`.
+def open_store(url: str, *, name: str = "main", entries_url: str | None = None) -> ActionStore:
+    """A store for `postgres://...?schema=recall&collection=...`, `mongodb://.../db?collection=...`, `polign+http://...` or `memory:`.
 
-    Drivers are imported only for the scheme that needs them.
+    `entries_url` is the console's PostgreSQL database, for stores whose own server cannot keep the history of decisions; without one such a
+    store is read and not settled. Drivers are imported only for the scheme that needs them.
+
+    `serve` and `serve_key`, which lead to its tenant's own server, are checked and left to `serve.TenantServer`.
 
     Raises:
         StoreUnusable: no adapter for this scheme, or a part of the URL is malformed. Nothing was connected to.
     """
+    url, _ = split_address(name, url)
     # Not urlsplit: it raises on some malformed hosts, and its error repeats the address.
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
@@ -29,10 +34,15 @@ def open_store(url: str, *, name: str = "main") -> ActionStore:
         from actions.store.mongo import MongoStore
 
         return MongoStore(url, name=name)
+    if scheme in ("polign+http", "polign+https"):
+        from actions.store.polign import PolignStore
+
+        return PolignStore(url, name=name, entries_url=entries_url)
     if scheme == "memory":
         from actions.store.memory import MemoryStore
 
         return MemoryStore(name=name)
     raise StoreUnusable(
-        name, f"no adapter for {scheme or 'an address without a scheme'}; use postgres://..., mongodb://... or memory:"
+        name,
+        f"no adapter for {scheme or 'an address without a scheme'}; use postgres://..., mongodb://..., polign+http://... or memory:",
     )

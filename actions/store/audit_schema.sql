@@ -1,4 +1,5 @@
--- What is ours in a store's database, version 1: the audit entries, which must commit with the actions that they describe.
+-- What is ours in a store's database, version 1: the audit entries, which must commit with the actions that they describe. The same schema
+-- keeps, in the console's database, the chains of those stores whose own server cannot hold them.
 -- Entries are only ever inserted. The trigger refuses everybody, the owner too; retention is a separate command of the owner's.
 
 CREATE SCHEMA IF NOT EXISTS settle_audit;
@@ -20,6 +21,7 @@ CREATE TABLE settle_audit.entries (
     PRIMARY KEY (chain, number)
 );
 CREATE UNIQUE INDEX entries_decision ON settle_audit.entries (chain, decision_id) WHERE kind = 'settled' AND decision_id <> '';
+CREATE INDEX entries_begun ON settle_audit.entries (chain, decision_id) WHERE kind = 'settling' AND decision_id <> '';
 CREATE INDEX entries_action ON settle_audit.entries (chain, agent, seq, number);
 
 CREATE TABLE settle_audit.heads (chain text PRIMARY KEY, number bigint NOT NULL, hash text NOT NULL);

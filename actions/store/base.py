@@ -36,6 +36,9 @@ from actions.records import (
 MAX_EPOCH = 2**63 - 1
 """The highest epoch a lease can have; a settle needs two more than it finds: one for the lease, one for giving it back."""
 
+CONSOLE_HOLDER = "console:"
+"""How the holder strings of our own settles begin; each is used once."""
+
 SETTLE_TTL = timedelta(seconds=60)
 """How long the lease taken by a settle would live if the transaction could outlive its connection; it cannot."""
 
@@ -57,7 +60,7 @@ class ActionStore(Protocol):
     """Recall's records of one collection, over all its agents, plus our audit entries beside them."""
 
     name: str  # as configured; part of every ActionRef
-    leases_known: bool  # False: leases cannot be read here, so nobody can tell in flight from interrupted
+    leases_known: bool  # False: leases cannot be read here, so nobody can tell in flight from interrupted, and no reading has one
 
     # --- the store itself ---
 
@@ -80,7 +83,10 @@ class ActionStore(Protocol):
         ...
 
     def read_watch(self) -> Watch:
-        """The few numbers that move when a screen of this store may have changed; one round trip."""
+        """The few numbers that move when a screen of this store may have changed; one round trip to each server.
+
+        They may move without a change; nothing that a screen shows changes without one of them, a lease that cannot be read excepted.
+        """
         ...
 
     # --- reads over all agents ---
@@ -108,7 +114,7 @@ class ActionStore(Protocol):
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:
-        """The agent's lease row; None where it was never leased. Takes no lock."""
+        """The agent's lease row; None where it was never leased, or where leases are not known. Takes no lock."""
         ...
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
@@ -138,13 +144,20 @@ class ActionStore(Protocol):
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
         """Take the lease, close an open action, append its turn and audit entry, release: one transaction, all or nothing.
 
         The lease is taken only where nobody holds it; `holder` is used once and by nobody else (two processes with one holder string
         are not fenced from each other, recall-records 1.5). Times come from the store's clock. `seen` is the digest of what was shown;
         `claim` the digest without the status, for a decision that was kept. The same `entry.decision_id` again answers what it wrote
-        before, without writing. The stored entry gets `before`, `after`, turn number and lease from inside the transaction.
+        before, without writing. `marker`: where a turn with this message id stands among the newest ones, it tells this decision already
+        (it was begun through the tenant's server), and no second one is written. The stored entry gets `before`, `after`, turn number and
+        lease from inside the transaction.
+
+        A store without transactions (`check().cautions` says so) writes in the steps of steps.py instead. There a settle that was cut off may
+        be half written, which is StoreUnavailable with `may_be_written`; entries of kind `settling` say what was begun; and asking again with
+        the same decision id writes what is missing, also the entry alone.
 
         Raises:
             ActionNotFound, RecordUnreadable: nothing was written.
@@ -160,12 +173,35 @@ class ActionStore(Protocol):
         """
         ...
 
+    # --- the other write: a deliberate override ---
+
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        """Take a live lease away from exactly this holder, and append the entry that says so: one transaction, all or nothing.
+
+        The lease is left released under the next epoch: the holder's next write or renewal is fenced off, and whoever comes first takes it.
+        Its process is not stopped, nor a call that it is making. The same `entry.decision_id` for the same agent again answers what it
+        wrote before, without writing. The stored entry gets the lease as it was found.
+
+        Raises:
+            LeaseMoved: somebody else holds the agent, or nobody. Nothing was written; `.lease` is what stands there now.
+            DecisionIdReused: the id stands for another eviction of this agent. Nothing was written now.
+            StoreReadOnly: not prepared, rights missing, a standby. Nothing was written.
+            StoreUnusable: what stands there is not Recall's, it does not fence writes, or its lease is at the end of its epochs. Nothing
+                was written.
+            WriteConflict: the lease moved although we held it. Nothing was written.
+            StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
+        """
+        ...
+
     # --- audit entries: empty where the store was never prepared; StoreUnusable where entries are there that we may not read ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
         """Append one entry that stands alone (proposed, waiting, withdrawn, refused, observed), in a transaction of its own.
 
+        Also the `settled` one of a settle that was written in steps: of those there is one for each decision id.
+
         Raises:
+            DecisionIdReused: a `settled` entry of this id is there already; `.entry` is it. Nothing was written now.
             StoreReadOnly: not prepared or no right to insert. Nothing was written.
             StoreUnavailable: as in `settle`; entries of this kind carry no once-only promise.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from actions.arguments import parse_arguments
@@ -25,6 +25,8 @@ from actions.store.codec import (
 from actions.times import Instant, format_rfc3339
 from actions.turns import settlement_turn, store_value
 
+MARKED_TURNS = 200
+"""Among how many of an agent's newest turns a marked one is looked for."""
 ENTRY_CHARS = 4_000
 """How much of arguments and results an entry keeps, redacted; their digests are over the whole."""
 
@@ -35,8 +37,12 @@ class Closing:
 
     action: Metadata
     inserted: Mapping[str, Metadata]  # by record id: the turn, and the output of a result that overflowed
-    turn_seq: int
+    turn: Turn
     entry: NewEntry
+
+    @property
+    def turn_seq(self) -> int:
+        return self.turn.seq
 
     @property
     def records_written(self) -> int:
@@ -77,6 +83,11 @@ def check_seen(ref: ActionRef, action: Action, args: str, *, seen: str | None, c
         raise ActionChanged(ref, action)
 
 
+def find_told(turns: Iterable[Turn | Unreadable], marker: str) -> Turn | None:
+    """The turn that tells a decision already, by its message id; None without a marker."""
+    return next((turn for turn in turns if marker and isinstance(turn, Turn) and turn.message_id == marker), None)
+
+
 def answer_repeat(entry: Entry, new: NewEntry) -> Settled:
     """What the same decision id wrote before.
 
@@ -102,8 +113,11 @@ def plan_closing(
     at: Instant,
     seen: str | None = None,
     claim: str | None = None,
+    message_id: str = "",
+    told: Turn | None = None,
 ) -> Closing:
-    """Shape everything that one settle writes. `found` is the lease as it was before we took it, `epoch` ours.
+    """Shape everything that one settle writes. `found` is the lease as it was before we took it, `epoch` ours; `message_id` is the turn's.
+    `told` is the turn that tells this decision already: then none is written.
 
     Raises:
         InvalidDecision: the end does not fit the action's class. Nothing was written.
@@ -114,10 +128,17 @@ def plan_closing(
         raise RecordUnreadable(turn_id(action.agent, newest), "Recall can number no turn after it")
     value = store_value(end.result, result_ref(action.seq))
     words = settlement_turn(end, value.text)
-    turn = Turn(
-        agent=action.agent, seq=newest + 1, role="tool", name=action.tool, content=words.content, brief=words.brief, at=at
+    turn = told or Turn(
+        agent=action.agent,
+        seq=newest + 1,
+        role="tool",
+        name=action.tool,
+        content=words.content,
+        brief=words.brief,
+        message_id=message_id,
+        at=at,
     )
-    inserted = {turn_id(turn.agent, turn.seq): encode_turn(turn, epoch=epoch)}
+    inserted = {} if told else {turn_id(turn.agent, turn.seq): encode_turn(turn, epoch=epoch)}
     if value.ref:
         output = Output(agent=action.agent, ref=value.ref, content=value.whole, tool=action.tool, at=at)
         inserted[output_id(output.agent, output.ref)] = encode_output(output, epoch=epoch)
@@ -147,7 +168,7 @@ def plan_closing(
     return Closing(
         action=encode_end(metadata, end, epoch=epoch, result=value.text, ref=value.ref, at=at),
         inserted=inserted,
-        turn_seq=turn.seq,
+        turn=turn,
         entry=replace(new, tool=redact_text(action.tool), detail=detail),
     )
 

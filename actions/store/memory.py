@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from actions.errors import ActionNotFound, ActionNotOpen, LeaseLive, RecordUnreadable, StoreReadOnly
+from actions.errors import ActionNotFound, ActionNotOpen, DecisionIdReused, LeaseLive, RecordUnreadable, StoreReadOnly
 from actions.records import (
     Action,
     ActionEnd,
@@ -37,7 +37,16 @@ from actions.records import (
 )
 from actions.store.audit import GENESIS, seal, show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
-from actions.store.closing import answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
+from actions.store.closing import (
+    MARKED_TURNS,
+    answer_repeat,
+    check_seen,
+    find_told,
+    newest_turn,
+    plan_closing,
+    readable,
+    whole_args,
+)
 from actions.store.codec import (
     Metadata,
     action_id,
@@ -50,6 +59,7 @@ from actions.store.codec import (
     output_id,
     unreadable,
 )
+from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
 from actions.times import RELEASED, Instant
 
 NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
@@ -214,6 +224,7 @@ class MemoryStore:
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
         """Everything that can fail comes before the first change, all under the lock."""
         with self._lock:
@@ -245,6 +256,7 @@ class MemoryStore:
                 at=now,
                 seen=seen,
                 claim=claim,
+                told=find_told(self.list_turns(ref.agent, limit=MARKED_TURNS), marker),
             )
             sealed = self._append(closing.entry, now)
             for key, metadata in {record_id: closing.action, **closing.inserted}.items():
@@ -252,11 +264,25 @@ class MemoryStore:
             self.leases[ref.agent] = LeaseRow(holder, epoch + 1, RELEASED)
             return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
 
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        with self._lock:
+            self._require_prepared()
+            for known in self.list_entries(limit=len(self.links), agent=agent):
+                if (known.kind, known.decision_id) == (EVICTED, entry.decision_id):
+                    return answer_eviction(known, entry)
+            now = self.clock()
+            found = require_held(self.name, agent, holder, self._lease(agent, now))
+            sealed = self._append(eviction_entry(entry, found), now)
+            self.leases[agent] = LeaseRow(holder, found.epoch + 1, RELEASED)
+            return sealed
+
     # --- audit entries ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
         with self._lock:
             self._require_prepared()
+            if entry.kind == "settled" and entry.decision_id in self._settled:
+                raise DecisionIdReused(self._entry(self._settled[entry.decision_id]))
             return self._append(entry, self.clock())
 
     def find_settled_entry(self, decision_id: str) -> Entry | None:

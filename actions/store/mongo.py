@@ -25,6 +25,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from actions.errors import (
     ActionNotFound,
     ActionNotOpen,
+    DecisionIdReused,
     LeaseLive,
     RecordUnreadable,
     StoreError,
@@ -58,7 +59,17 @@ from actions.store import mongo_documents as shapes
 from actions.store import mongo_setup
 from actions.store.audit import GENESIS, read_entry, seal, show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
-from actions.store.closing import Closing, answer_repeat, check_seen, newest_turn, plan_closing, readable, whole_args
+from actions.store.closing import (
+    MARKED_TURNS,
+    Closing,
+    answer_repeat,
+    check_seen,
+    find_told,
+    newest_turn,
+    plan_closing,
+    readable,
+    whole_args,
+)
 from actions.store.codec import (
     action_id,
     decode_action,
@@ -72,6 +83,7 @@ from actions.store.codec import (
     unreadable,
 )
 from actions.store.deadlines import LeftAlone, Timeouts
+from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
 from actions.store.mongo_connection import (
     NO_REPLICA_SET,
     PREPARE_TIMEOUT_S,
@@ -205,7 +217,11 @@ class MongoStore:
         if not can_be_stored(agent):
             return None
         with self._connect() as db:
-            rows = list(db[LEASES].aggregate([{"$match": {"_id": self._lease_id(agent)}}, {"$addFields": {"now": "$$NOW"}}]))
+            return self._read_lease(db, agent)
+
+    def _read_lease(self, db: Mongo, agent: str, session: ClientSession | None = None) -> Lease | None:
+        stages = [{"$match": {"_id": self._lease_id(agent)}}, {"$addFields": {"now": "$$NOW"}}]
+        rows = list(db[LEASES].aggregate(stages, session=session))
         return read_lease(self._address.collection, rows[0], read_time(rows[0]["now"])) if rows else None
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
@@ -235,6 +251,7 @@ class MongoStore:
         holder: str,
         seen: str | None = None,
         claim: str | None = None,
+        marker: str = "",
     ) -> Settled:
         """One transaction of a dozen statements. It runs again, from its first read, whenever another writer came first: of two settles, or of
         a settle and an agent's fenced write, the second finds a document changed that it writes too (lease, head, registry)."""
@@ -243,7 +260,7 @@ class MongoStore:
             written = self._find_link(db, {"kind": "settled", "decision_id": entry.decision_id}, session)
             if written is not None:
                 return answer_repeat(written, entry)
-            place = self._look(db)
+            place = self._look(db, session)
             if place is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             found = self._look_at_action(db, place, ref, session)
@@ -271,6 +288,7 @@ class MongoStore:
                 at=found.now,
                 seen=seen,
                 claim=claim,
+                told=self._find_told(db, place, ref.agent, marker, session),
             )
             self._write_records(db, place, ref, closing, session)
             sealed = self._append(db, head, closing.entry, session)
@@ -300,6 +318,12 @@ class MongoStore:
         stages = [*shapes.newest(agent, "turn", "turn", before=None, limit=1), {"$project": {"number": 1}}]
         rows = list(db[place.records].aggregate(stages, session=session))
         return int(rows[0]["number"] or 0) if rows else 0
+
+    def _find_told(self, db: Mongo, place: Place, agent: str, marker: str, session: ClientSession) -> Turn | None:
+        if not marker:
+            return None
+        stages = shapes.newest(agent, "turn", "turn", before=None, limit=MARKED_TURNS)
+        return find_told((_decoded(decode_turn, row) for row in db[place.records].aggregate(stages, session=session)), marker)
 
     def _take_lease(self, db: Mongo, agent: str, holder: str, found: Lease | None, session: ClientSession) -> int:
         """Our epoch. Written, not only read: a read in a transaction conflicts with nothing."""
@@ -360,10 +384,40 @@ class MongoStore:
                 f"of revision and lease {(moved.matched_count, released.matched_count)} were there to write",
             )
 
+    def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
+        """Runs again whenever the holder's renewal or fenced write, or another settle, came first: all of them write the lease or the head."""
+
+        def write(db: Mongo, session: ClientSession) -> Entry:
+            known = {"kind": EVICTED, "agent": agent, "decision_id": entry.decision_id}
+            written = self._find_link(db, known, session) if can_be_stored(agent) else None
+            if written is not None:
+                return answer_eviction(written, entry)
+            lease = self._read_lease(db, agent, session) if can_be_stored(agent) else None
+            found = require_held(self.name, agent, holder, lease)
+            head = self._hold_head(db, session)
+            taken = db[LEASES].update_one(
+                {"_id": self._lease_id(agent), "epoch": Int64(found.epoch), "holder": holder},
+                {"$inc": {"epoch": Int64(1)}, "$set": {"expires_at": shapes.RELEASED_DATE}},
+                session=session,
+            )
+            if taken.matched_count != 1:
+                raise WriteConflict(self.name, f"the lease of agent {agent} moved while it was taken away")
+            return self._append(db, head, eviction_entry(entry, found), session)
+
+        return self._write(write)
+
     # --- audit entries ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
-        return self._write(lambda db, session: self._append(db, self._hold_head(db, session), entry, session))
+        def write(db: Mongo, session: ClientSession) -> Entry:
+            head = self._hold_head(db, session)
+            if entry.kind == "settled" and entry.decision_id:
+                written = self._find_link(db, {"kind": "settled", "decision_id": entry.decision_id}, session)
+                if written is not None:
+                    raise DecisionIdReused(written)
+            return self._append(db, head, entry, session)
+
+        return self._write(write)
 
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         if not can_be_stored(decision_id):
@@ -447,10 +501,10 @@ class MongoStore:
 
     # --- records ---
 
-    def _look(self, db: Mongo) -> Place | None:
+    def _look(self, db: Mongo, session: ClientSession | None = None) -> Place | None:
         """What the registry says; remembered once Recall has written its first record. None before."""
         if self._known is None:
-            row = db[REGISTRY].find_one({"_id": self._address.collection}, {"coll": 1, "dim": 1})
+            row = db[REGISTRY].find_one({"_id": self._address.collection}, {"coll": 1, "dim": 1}, session=session)
             if row is None:
                 return None
             records, dimension = row.get("coll"), row.get("dim")

@@ -46,7 +46,6 @@ SERVER_TIMEOUT_S = 5
 PREPARE_TIMEOUT_S = 600
 MAX_CONNECTIONS = 10
 _SHORTEST_S = 0.05
-_A_WHILE_S = 1.0
 
 T = TypeVar("T")
 
@@ -145,13 +144,12 @@ class ProcessClients:
         """
         silence = self._silences.get(os.getpid()) or self._silences.setdefault(os.getpid(), Silence(self._timeouts.pause_s))
         with silence.ask() as use:
+            client = self.get()
             try:
-                yield self.get()
-            except CommitUnanswered as exc:
-                use.silent_since = use.began if is_silence(exc.cause, use.began) else None
-                raise
-            except PyMongoError as exc:
-                use.silent_since = use.began if is_silence(exc, use.began) else None
+                wait_for_primary(client, client.options.server_selection_timeout)
+                yield client
+            except (CommitUnanswered, PyMongoError) as exc:
+                use.silent_since = use.began if is_silence(exc, client) else None
                 raise
 
     def get(self) -> Client:
@@ -163,7 +161,10 @@ class ProcessClients:
 
     def close(self) -> None:
         if own := self._by_process.pop(os.getpid(), None):
-            own.close()
+            with pymongo.timeout(
+                _SHORTEST_S if has_refused(own) else self._timeouts.commit_s
+            ):  # it says goodbye, perhaps to nobody
+                own.close()
 
     def _open(self) -> Client:
         named = {pair.partition("=")[0].lower() for pair in self._address.url.partition("?")[2].split("&")}
@@ -182,6 +183,40 @@ def database_of(client: Client, address: Address) -> Mongo:
         write_concern=WriteConcern("majority"),
         read_concern=ReadConcern("majority"),
     )
+
+
+def wait_for_primary(client: Client, within_s: float) -> None:
+    """Until a server is known that can be written, or all have refused us. No round trip where one is known.
+
+    Within a time limit the driver waits for one as long as the limit lasts: whatever the address says about it, and also where nobody is there.
+
+    Raises:
+        ServerSelectionTimeoutError: there is none. Nothing was asked.
+        OperationFailure: it refused user or password a moment ago, and the driver does not try again before its next heartbeat.
+    """
+    until, before = time.monotonic() + within_s, set(_refusals(client))
+    while not client.topology_description.has_writable_server():
+        try:
+            with pymongo.timeout(_SHORTEST_S):
+                _ = client.is_primary  # waits until one is known, or the next round of the driver's questions is over
+        except ServerSelectionTimeoutError as exc:
+            for refusal in _refusals(client):
+                if isinstance(refusal, OperationFailure) and refusal.code in _REFUSED:
+                    raise refusal from exc
+            if time.monotonic() > until or (has_refused(client) and before.isdisjoint(_refusals(client))):
+                raise
+
+
+def has_refused(client: Client) -> bool:
+    """Whether every server was heard of, and none serves us: nobody listens there, the name is unknown, TLS failed, it hung up."""
+    refusals = _refusals(client)
+    return bool(refusals) and None not in refusals
+
+
+def _refusals(client: Client) -> list[Exception | None]:
+    """Why each server, as far as we know, does not serve us; None where it does, or does not say anything."""
+    errors = (server.error for server in client.topology_description.server_descriptions().values())
+    return [None if isinstance(error, NetworkTimeout) else error for error in errors]
 
 
 def is_standalone(client: Client) -> bool:
@@ -209,7 +244,8 @@ class CommitUnanswered(Exception):
 
 
 def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Timeouts, *, until: float) -> T:
-    """Run `work` and commit it; again from its start where another writer came first, until that moment.
+    """Run `work` and commit it; again from its start where another writer came first, until that moment. An attempt that is cut off then says
+    why there was more than one: its server was not silent.
 
     What the driver's with_transaction does, within bounds: that one tries a commit for two minutes, and, once a time limit is over, cannot
     abort any more either, so that the server keeps the lease and the head locked for everybody until the transaction's minute is over.
@@ -218,17 +254,22 @@ def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Time
         CommitUnanswered: it may be written.
         PyMongoError: nothing was written. Whatever else `work` raised: nothing was written.
     """
+    conflict: BaseException | None = None
     for attempt in itertools.count(1):
+        wait_for_primary(session.client, seconds_left(until))
         session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
-        began = time.monotonic()
         try:
             with pymongo.timeout(min(seconds_left(until), timeouts.answer_s)):
                 answer = work()
         except BaseException as exc:
-            with pymongo.timeout(timeouts.commit_s):
+            is_over = time.monotonic() + _SHORTEST_S > until
+            with _last_words(session.client, timeouts):
                 session.abort_transaction()
-            if not is_transient(exc) or is_silence(exc, began) or time.monotonic() > until:
+            if is_over and conflict is not None and isinstance(exc, PyMongoError) and exc.timeout:
+                raise conflict from exc
+            if not is_transient(exc) or is_silence(exc, session.client) or is_over:
                 raise
+            conflict = exc
         else:
             try:
                 _commit(session, timeouts, until=time.monotonic() + timeouts.commit_s)
@@ -238,6 +279,7 @@ def in_transaction(session: ClientSession, work: Callable[[], T], timeouts: Time
                     raise CommitUnanswered(exc) from exc
                 if time.monotonic() > until:
                     raise
+                conflict = exc
             else:
                 return answer
         time.sleep(random.random() * min(0.005 * 1.5**attempt, 0.25))  # noqa: S311
@@ -264,8 +306,18 @@ def _commit(session: ClientSession, timeouts: Timeouts, *, until: float) -> None
 def _let_go(session: ClientSession, timeouts: Timeouts) -> None:
     """Where the commit never arrived, its locks would stop every settle of the store until the transaction's minute is over. One that was
     committed stays so."""
-    with suppress(PyMongoError), pymongo.timeout(timeouts.commit_s):
+    with suppress(PyMongoError), _last_words(session.client, timeouts):
         session.client.admin.command("killSessions", [session.session_id])
+
+
+@contextmanager
+def _last_words(client: Client, timeouts: Timeouts) -> Iterator[None]:
+    """Around what a server should be told that perhaps is gone: not waited for where nobody is there to be told."""
+    until = time.monotonic() + timeouts.commit_s
+    with suppress(ServerSelectionTimeoutError):
+        wait_for_primary(client, timeouts.commit_s)
+    with pymongo.timeout(_SHORTEST_S if has_refused(client) else seconds_left(until)):
+        yield
 
 
 def is_transient(exc: BaseException) -> bool:
@@ -273,11 +325,13 @@ def is_transient(exc: BaseException) -> bool:
     return isinstance(exc, PyMongoError) and exc.has_error_label("TransientTransactionError")
 
 
-def is_silence(exc: BaseException, began: float) -> bool:
-    """Whether nobody answered, for as long as we wait: not where it refused at once, nor where the server itself gave a slow one up."""
-    if isinstance(exc, NetworkTimeout):
-        return True
-    return isinstance(exc, ServerSelectionTimeoutError) and time.monotonic() >= began + _A_WHILE_S
+def is_silence(exc: BaseException, client: Client) -> bool:
+    """Whether we waited for nothing: not where we were refused, which costs nobody time, nor where a primary is known again."""
+    if isinstance(exc, CommitUnanswered):
+        return is_silence(exc.cause, client)
+    if isinstance(exc, ServerSelectionTimeoutError):
+        return not (has_refused(client) or client.topology_description.has_writable_server())
+    return isinstance(exc, NetworkTimeout)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -311,6 +365,8 @@ def store_error(
 ) -> StoreError:
     """The driver's error in words for a person, without the password. `may_be_written`: the commit was sent and its answer was lost."""
     said = f"did not answer within {answer_s:g} s" if isinstance(exc, NetworkTimeout) else _said(address, exc)
+    if said == "No servers found yet":
+        said = "nothing was heard from any of its servers"
     if may_be_written:
         return StoreUnavailable(name, f"the answer to the commit was lost ({said})", may_be_written=True)
     if isinstance(exc, ConfigurationError | InvalidURI):

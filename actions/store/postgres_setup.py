@@ -1,4 +1,4 @@
-"""What is ours to create in a store's PostgreSQL database, and what a connection may and should do there."""
+"""What is ours to create in a PostgreSQL database, and what a connection may and should do there."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ _RIGHTS: tuple[tuple[str, str, str], ...] = (
 _RECORD_RIGHTS = (("SELECT", "read"), ("INSERT", "settle"), ("UPDATE", "settle"))
 _AUDIT_RIGHTS = (("entries", "SELECT"), ("entries", "INSERT"), ("heads", "SELECT"), ("heads", "INSERT"), ("heads", "UPDATE"))
 _TOO_MUCH = ("UPDATE", "DELETE", "TRUNCATE")
+_READ_ONLY = "its database is read-only here (a standby, or default_transaction_read_only); point this store at the primary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,16 @@ class _Role:
     is_superuser: bool
     is_read_only: bool
     has_vector: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesCheck:
+    """What a connection can do with the entries alone, in a database that need not hold any records."""
+
+    server: str
+    is_prepared: bool
+    why_not: str  # one sentence with the remedy; empty where entries can be written
+    warnings: tuple[str, ...]
 
 
 # --- check -----------------------------------------------------------------------------------------------------------
@@ -67,12 +78,32 @@ def check(connection: Connection, address: Address, name: str) -> StoreCheck:
     )
 
 
+def check_entries(connection: Connection, name: str) -> EntriesCheck:
+    """The same for the audit schema alone."""
+    role = _role(connection)
+    is_prepared = _has_audit(connection)
+    missing = _missing_grants(connection, role, _wanted_audit() if is_prepared else [])
+    why_not = ""
+    if role.is_read_only:
+        why_not = _READ_ONLY
+    elif not is_prepared:
+        why_not = _not_prepared(name)
+    elif missing:
+        why_not = _rights_missing(missing)
+    return EntriesCheck(
+        server=role.server,
+        is_prepared=is_prepared,
+        why_not=why_not,
+        warnings=tuple(_audit_warnings(connection, role, is_prepared=is_prepared)),
+    )
+
+
 def not_prepared(connection: Connection, name: str) -> str:
     """Why entries cannot be written: the schema is not there, or this role may not use it."""
     if _exists(connection, "settle_audit", "entries"):
         role = _role(connection).name
         return f"role {role} may not use the audit schema; as its owner: {_grant_audit(role)}"
-    return f"not prepared: run `prepare_store {name}` as the database's owner"
+    return _not_prepared(name)
 
 
 def no_history(connection: Connection) -> str:
@@ -132,10 +163,17 @@ def _collection(connection: Connection, address: Address, tables: frozenset[str]
 
 
 def _missing_rights(connection: Connection, role: _Role, schema: str, records: str | None, *, is_prepared: bool) -> list[str]:
-    """Grants that are missing, as statements that the owner can run."""
     wanted = [(schema, table, right) for table, right, _ in _RIGHTS]
     wanted += [(schema, records, right) for right, _ in _RECORD_RIGHTS] if records else []
-    wanted += [("settle_audit", table, right) for table, right in _AUDIT_RIGHTS] if is_prepared else []
+    return _missing_grants(connection, role, wanted + (_wanted_audit() if is_prepared else []))
+
+
+def _wanted_audit() -> list[tuple[str, str, str]]:
+    return [("settle_audit", table, right) for table, right in _AUDIT_RIGHTS]
+
+
+def _missing_grants(connection: Connection, role: _Role, wanted: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Of these rights (schema, table, right) the ones that are missing, as statements that the owner can run."""
     missing: dict[tuple[str, str], list[str]] = {}
     for owner, table, right in wanted:
         if not _may(connection, owner, table, right):
@@ -178,11 +216,11 @@ def _why_not(
 ) -> str:
     """One sentence with the remedy; empty where a decision can be written."""
     if role.is_read_only:
-        return "its database is read-only here (a standby, or default_transaction_read_only); point this store at the primary"
+        return _READ_ONLY
     if not is_prepared:
-        return f"not prepared: run `prepare_store {name}` as the database's owner"
+        return _not_prepared(name)
     if missing:
-        return f"rights are missing; as the owner: {'; '.join(missing)}"
+        return _rights_missing(missing)
     if "recall_collections" not in tables:
         return f"no Recall tables in schema {address.schema} yet: its first agent makes them; check the address if one has run"
     if records is None:
@@ -192,27 +230,34 @@ def _why_not(
     return ""
 
 
+def _not_prepared(name: str) -> str:
+    return f"not prepared: run `prepare_store {name}` as the database's owner"
+
+
+def _rights_missing(missing: Sequence[str]) -> str:
+    return f"rights are missing; as the owner: {'; '.join(missing)}"
+
+
 def _warnings(connection: Connection, role: _Role, address: Address, records: str | None, *, is_prepared: bool) -> list[str]:
     warnings = []
     if not role.has_vector:
         warnings.append("the extension vector is missing: records can be read, but no turn can be written")
-    if role.is_superuser:
-        warnings.append(
-            f'{role.name} is a superuser: "entries are only inserted" is an empty promise; connect as a role of its own'
-        )
-    elif is_prepared and _owns_audit(connection):
-        warnings.append(
-            f'{role.name} owns the audit schema: "entries are only inserted" is an empty promise; connect as a role of its own'
-        )
-    elif is_prepared:
-        too_much = [right for right in _TOO_MUCH if _may(connection, "settle_audit", "entries", right)]
-        if too_much:
-            warnings.append(f"{role.name} may {', '.join(too_much)} audit entries; revoke it")
+    warnings += _audit_warnings(connection, role, is_prepared=is_prepared)
     if records and not role.is_superuser and _may(connection, address.schema, records, "DELETE"):
         warnings.append(f"{role.name} may DELETE Recall's records, which nothing here ever does; revoke it")
     if records and _index_state(connection, address.schema, records) is False:
         warnings.append(f"the index {index_name(records)} is not valid: run `prepare_store --index` again")
     return warnings
+
+
+def _audit_warnings(connection: Connection, role: _Role, *, is_prepared: bool) -> list[str]:
+    promise = '"entries are only inserted" is an empty promise; connect as a role of its own'
+    if role.is_superuser:
+        return [f"{role.name} is a superuser: {promise}"]
+    if is_prepared and _owns_audit(connection):
+        return [f"{role.name} owns the audit schema: {promise}"]
+    too_much = [right for right in _TOO_MUCH if _may(connection, "settle_audit", "entries", right)] if is_prepared else []
+    return [f"{role.name} may {', '.join(too_much)} audit entries; revoke it"] if too_much else []
 
 
 def _owns_audit(connection: Connection) -> bool:

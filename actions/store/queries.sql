@@ -150,7 +150,7 @@ WITH closed AS (
     UPDATE {records} SET metadata = metadata || %(action)s::jsonb WHERE id = %(action_id)s RETURNING 1
 ), told AS (
     INSERT INTO {records} (id, embedding, metadata)
-    VALUES (%(turn_id)s, array_fill(0::real, ARRAY[%(dim)s::integer]), %(turn)s::jsonb) RETURNING 1
+    SELECT %(turn_id)s, array_fill(0::real, ARRAY[%(dim)s::integer]), %(turn)s::jsonb WHERE %(turn)s::jsonb IS NOT NULL RETURNING 1
 ), kept AS (
     INSERT INTO {records} (id, embedding, metadata)
     SELECT %(output_id)s::text, array_fill(0::real, ARRAY[%(dim)s::integer]), %(output)s::jsonb WHERE %(output_id)s::text IS NOT NULL
@@ -180,6 +180,32 @@ WITH entry AS (
 )
 SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head), (SELECT count(*) FROM released), (SELECT count(*) FROM moved)
 
+-- name: evict_lock_lease
+-- Statement 1 of an eviction: the lease as nobody else can write it any more. The holder's fenced writes and its renewal wait, or were first.
+-- The clock is read after the wait for it: one that expired meanwhile is not live.
+WITH found AS MATERIALIZED (
+    SELECT name, holder, epoch, expires_at FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s FOR UPDATE
+), clock AS MATERIALIZED (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM found) AS after_found)
+SELECT found.name, found.holder, found.epoch, extract(epoch FROM found.expires_at), extract(epoch FROM clock.at) FROM found, clock
+
+-- name: evict_finish
+-- The last statement: entry, head, and the lease, released under the next epoch. Each must be one row.
+WITH entry AS (
+    INSERT INTO {entries} (chain, number, at, kind, actor, agent, seq, tool, decision_id, outcome, text, prev, hash)
+    VALUES (%(chain)s, %(number)s, %(at)s, %(kind)s, %(actor)s, %(agent)s, %(seq)s, %(tool)s, %(decision_id)s, %(outcome)s, %(text)s,
+        %(prev)s, %(hash)s) RETURNING 1
+), head AS (
+    UPDATE {heads} SET number = %(number)s, hash = %(hash)s WHERE chain = %(chain)s AND number = %(number)s - 1 RETURNING 1
+), released AS (
+    UPDATE {leases} SET epoch = epoch + 1, expires_at = to_timestamp(0)
+    WHERE collection = %(collection)s AND name = %(lease_agent)s AND epoch = %(epoch)s AND holder = %(holder)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head), (SELECT count(*) FROM released)
+
+-- name: find_eviction
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND agent = %(agent)s AND kind = 'evicted' AND decision_id = %(decision_id)s ORDER BY number LIMIT 1
+
 -- name: append_entry
 WITH entry AS (
     INSERT INTO {entries} (chain, number, at, kind, actor, agent, seq, tool, decision_id, outcome, text, prev, hash)
@@ -193,6 +219,14 @@ SELECT (SELECT count(*) FROM entry), (SELECT count(*) FROM head)
 -- name: find_settled_entry
 SELECT number, text, prev, hash FROM {entries}
 WHERE chain = %(chain)s AND kind = 'settled' AND decision_id <> '' AND decision_id = %(decision_id)s
+
+-- name: find_settling_entries
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND kind = 'settling' AND decision_id <> '' AND decision_id = %(decision_id)s ORDER BY number
+
+-- name: list_settling_entries
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND agent = %(agent)s AND seq = %(seq)s AND kind = 'settling' ORDER BY number DESC LIMIT %(limit)s
 
 -- name: find_entry_of_action
 SELECT number, text, prev, hash FROM {entries}
@@ -209,3 +243,24 @@ SELECT number, text, prev, hash, extract(epoch FROM at), kind, actor, agent, seq
 
 -- name: read_head
 SELECT number, hash FROM {heads} WHERE chain = %(chain)s
+
+-- name: discover_schemas
+-- Where Recall's registry and leases stand. From the catalogue alone.
+SELECT n.nspname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname IN ('recall_collections', 'recall_leases') AND (%(only)s::text IS NULL OR n.nspname = %(only)s::text)
+GROUP BY n.nspname HAVING count(*) = 2 ORDER BY n.nspname LIMIT %(limit)s
+
+-- name: discover_collections
+SELECT name, tbl FROM {collections} WHERE right(name, 7) = '_agents' OR right(name, 6) = '__keys' ORDER BY name COLLATE "C" LIMIT %(limit)s
+
+-- name: discover_namespaces
+-- Of a key's record nothing but the namespace leaves the database.
+SELECT DISTINCT metadata->>'namespace' FROM {records} WHERE metadata @> '{{"kind": "key"}}' ORDER BY 1 LIMIT %(limit)s
+
+-- name: discover_counts
+SELECT (SELECT count(*) FROM (SELECT 1 FROM {leases} WHERE collection = %(collection)s LIMIT %(limit)s) AS known),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM {records}
+        WHERE (metadata @> '{{"record": "action", "status": "started"}}'::jsonb OR metadata @> '{{"record": "action", "status": "unknown"}}'::jsonb)
+            AND metadata->>'record' = 'action' AND metadata->>'status' IN ('started', 'unknown')
+        LIMIT %(limit)s) AS opened)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -126,7 +127,8 @@ def printable(text: str) -> str:
 
 
 def _clean(message: str) -> str:
-    return printable(" ".join(message.split()))
+    """One line, in which no address shows its password: an argument may be one, and argparse repeats what it does not understand."""
+    return printable(re.sub(r"(://[^/@\s:]*:)\S*@", r"\1***@", " ".join(message.split())))
 
 
 def _first_line(exc: Exception) -> str:

@@ -8,6 +8,7 @@ from console.models.decision_id import DecisionId
 from console.models.definition import Definition, Pace, Secret
 from console.models.grant import Grant, Role
 from console.models.inquiry import Incident, Inquiry, StoredVerdict
+from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.policy import Mode, Policy, Weight
 from console.models.token import Token
@@ -23,6 +24,7 @@ __all__ = [
     "Grant",
     "Incident",
     "Inquiry",
+    "KnownCount",
     "Mode",
     "Note",
     "Pace",

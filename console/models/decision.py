@@ -101,6 +101,11 @@ class Decision(models.Model):
         return self.state in PENDING_STATES
 
     @property
+    def waits_for_store(self) -> bool:
+        """`why` is what its store itself says, as errors.py writes it: only for those who may read that (access.sees_problems)."""
+        return self.why.startswith(f"store {self.store}: ")
+
+    @property
     def shown_reason(self) -> str:
         return redact_text(self.reason)
 

@@ -22,6 +22,8 @@ class AnswerKind(StrEnum):
     CLOSED = "closed"  # somebody ended it first; `entry` and `item` say who and what
     PENDING = "pending"  # another decision is on its way; `decision` is it
     NOTHING = "nothing"  # there is no decision to withdraw
+    EVICTED = "evicted"  # this request took the lease away; `entry` says from whom
+    NOT_NEEDED = "not_needed"  # no decision waits for the lease, so nobody is evicted
     ID_REUSED = "id_reused"  # the id stands for another decision, or for one that was withdrawn; make a new id
     CHANGED = "changed"  # it is not what was shown; `item` is what it is now
     INVALID = "invalid"  # it breaks a rule; `detail` says which
@@ -38,6 +40,8 @@ STATUS: Mapping[AnswerKind, int] = {
     AnswerKind.CLOSED: 409,
     AnswerKind.PENDING: 409,
     AnswerKind.NOTHING: 404,
+    AnswerKind.EVICTED: 201,
+    AnswerKind.NOT_NEEDED: 409,
     AnswerKind.ID_REUSED: 409,
     AnswerKind.CHANGED: 412,
     AnswerKind.INVALID: 422,

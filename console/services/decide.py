@@ -36,7 +36,7 @@ from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, 
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.changes import bump
 from console.services.decisions import current_decisions
-from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, lock, mark_written, turn_of
+from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, has_begun, lock, mark_written, turn_of
 from console.services.evidence import find_verdict
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 
 LATER = "later"
 DATABASE_TROUBLE = "the console's own database did not answer in time or cannot be written"
+_HALF_WRITTEN = (
+    "too late: a part of it may be written, and its agent may have read that; it is completed as soon as that is possible"
+)
 _UNKNOWN_OUTCOME = "whether it was written is not known; ask again with the same decision id, it is never written twice"
 
 
@@ -228,7 +231,7 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
     for _ in range(3):
         row = _keep(request, end, item, by)
         if row is not None:
-            return _answer(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
+            return answer_of(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
         known = Decision.objects.filter(decision_id=request.decision_id).first()
         if known is not None:
             return _repeat(known, request, end, item)
@@ -291,8 +294,8 @@ def _repeat(known: Decision, request: DecisionRequest, end: ActionEnd, item: Act
     if known.state == DecisionState.REFUSED:
         return _reopen(known, request, item)
     if known.state == DecisionState.WAITING:
-        return _answer(attempt(known.pk, wait=True), known, item, fresh=False)
-    return _answer(None, known, item, fresh=False)
+        return answer_of(attempt(known.pk, wait=True), known, item, fresh=False)
+    return answer_of(None, known, item, fresh=False)
 
 
 def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answer:
@@ -308,7 +311,7 @@ def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answ
             bump(known.store)
     except IntegrityError:
         return _pending(_pending_for(item.ref), item)
-    return _answer(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
+    return answer_of(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
 
 
 def _without_store(ref: ActionRef, request: DecisionRequest, by: User, problem: StoreError) -> Answer:
@@ -391,14 +394,18 @@ def _withdraw_locked(row: Decision, by: User) -> Answer:
         return _nothing_to_withdraw(row.ref, None)
     try:
         # A process may have died between the store's commit and this row: then it is too late.
-        entry = get_store(row.store).find_settled_entry(row.decision_id)
+        store = get_store(row.store)
+        entry = store.find_settled_entry(row.decision_id)
+        is_begun = entry is None and has_begun(now, store)
     except Exception as exc:
         if now.may_be_written:
             return Answer(kind=AnswerKind.UNAVAILABLE, detail=_why_it_cannot_be_withdrawn(row, exc), decision=now)
-        entry = None  # its store was never asked to write it, and while we hold the row nobody asks
+        entry, is_begun = None, False  # its store was never asked to write it, and while we hold the row nobody asks
     if entry is not None:
         mark_written(now, entry, turn_of(entry), WrittenBy.US)
         return Answer(kind=AnswerKind.CLOSED, detail="too late: it is written", decision=now, entry=entry)
+    if is_begun:
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=_HALF_WRITTEN, decision=now)
     pending = Decision.objects.filter(pk=row.pk, state__in=PENDING_STATES)
     changed = pending.update(
         state=DecisionState.WITHDRAWN, why=f"withdrawn by {by.get_username()}", next_try_at=None, updated_at=timezone.now()
@@ -430,7 +437,7 @@ def _nothing_to_withdraw(ref: ActionRef, item: ActionItem | None) -> Answer:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
+def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
     """What an attempt came to. `fresh`: this request made the decision, so it is told of every obstacle."""
     decision = after.decision if after else row
     problem = after.problem if after else None

@@ -10,8 +10,10 @@ from django.db.models import Case, IntegerField, QuerySet, Value, When
 from actions.records import ActionRef
 from console.access import Person, is_possible, visible
 from console.models import PENDING_STATES, Decision, DecisionState, Inquiry, Note
+from console.stores import store_names
 
 MAX_PENDING = 200
+_MAX_STRANDED = 2_000  # of all users together
 _Row = TypeVar("_Row", Decision, Note, Inquiry)
 
 _WEIGHT = Case(
@@ -61,6 +63,16 @@ def list_pending(user: Person) -> tuple[Decision, ...]:
             if len(shown) == MAX_PENDING:
                 break
     return tuple(shown)
+
+
+def list_stranded(user: Person) -> tuple[Decision, ...]:
+    """Decisions on their way to stores that ACTION_STORES does not name any more, as far as the user may see them; newest first, at most 200.
+
+    Nobody delivers them, and there is no page of their actions any more: they can be withdrawn, or their store put back.
+    """
+    may_see = visible(user)
+    rows = Decision.objects.filter(state__in=PENDING_STATES).exclude(store__in=store_names()).order_by("-id")
+    return tuple([row for row in rows[:_MAX_STRANDED] if may_see(row.store, row.tool)][:MAX_PENDING])
 
 
 def of_actions(rows: QuerySet[_Row], wanted: set[ActionRef]) -> QuerySet[_Row]:

@@ -20,6 +20,7 @@ from actions.errors import (
     ActionNotOpen,
     ActionsError,
     LeaseLive,
+    LeaseMoved,
     StoreError,
     StoreReadOnly,
     StoreUnavailable,
@@ -28,12 +29,14 @@ from actions.errors import (
 from actions.queries import ActionItem, get_action
 from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
 from actions.redaction import redact_text
-from actions.settle import make_end, settle
+from actions.settle import make_end, settle, settled_entry
 from actions.store.base import ActionStore
+from actions.store.serve import settle_through
+from actions.store.steps import marker
 from actions.times import SECOND, format_rfc3339
 from console.models import Decision, DecisionState, WrittenBy
 from console.services.changes import bump
-from console.stores import UnknownStore, get_store
+from console.stores import TenantServer, UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
@@ -59,23 +62,29 @@ class Attempt:
 
 
 def attempt(
-    pk: int, *, first: bool = False, wait: bool = False, seen: str = "", item: ActionItem | None = None
+    pk: int,
+    *,
+    first: bool = False,
+    wait: bool = False,
+    seen: str = "",
+    item: ActionItem | None = None,
+    through: TenantServer | None = None,
 ) -> Attempt | None:
     """Ask the store to write one waiting decision, if nobody else is at it. Safe to call twice, or never.
 
     `first`: by the request that has just made it, whose person hears of every obstacle at once: what cannot be written now is refused.
     Later, a store that is down or read-only is tried again, and an end that the agent wrote itself is compared. `wait`: for whoever is at
-    it, up to LOCK_TIMEOUT. `item`: the action as just read.
+    it, up to LOCK_TIMEOUT. `item`: the action as just read. `through`: where its agent's lease is live, write it through this server.
 
     An error that nobody foresaw leaves it waiting, with the kind of error in `why`: it may be written, so nothing else may be said.
 
     None: it does not exist, or somebody else is at it. Raises DatabaseError where the wait was in vain or the console's database went
     away: then nothing is known; it stays waiting, and the next attempt finds out.
     """
-    done = _attempt_once(pk, first=first, wait=wait, seen=seen, item=item)
+    done = _attempt_once(pk, first=first, wait=wait, seen=seen, item=item, through=through)
     if isinstance(done, _MustBeMarked):
         # That its store is being asked is committed now: whatever happens from here on, the row says that it may be written.
-        done = _attempt_once(pk, first=first, wait=wait, seen=seen, item=None)
+        done = _attempt_once(pk, first=first, wait=wait, seen=seen, item=None, through=through)
     return None if isinstance(done, _MustBeMarked) else done
 
 
@@ -83,13 +92,15 @@ class _MustBeMarked:
     """The row has been marked as "may be written" and the store has not been asked yet."""
 
 
-def _attempt_once(pk: int, *, first: bool, wait: bool, seen: str, item: ActionItem | None) -> Attempt | _MustBeMarked | None:
+def _attempt_once(
+    pk: int, *, first: bool, wait: bool, seen: str, item: ActionItem | None, through: TenantServer | None
+) -> Attempt | _MustBeMarked | None:
     with transaction.atomic(durable=True):
         row = lock(pk, wait=wait)
         if row is None or row.state != DecisionState.WAITING:
             return Attempt(decision=row) if row else None
         why = row.why
-        problem = _try_whatever_happens(row, first=first, seen=seen, item=item)
+        problem = _try_whatever_happens(row, first=first, seen=seen, item=item, through=through)
         if isinstance(problem, _MustBeMarked):
             return problem
         row.refresh_from_db()
@@ -100,12 +111,12 @@ def _attempt_once(pk: int, *, first: bool, wait: bool, seen: str, item: ActionIt
 
 
 def _try_whatever_happens(
-    row: Decision, *, first: bool, seen: str, item: ActionItem | None
+    row: Decision, *, first: bool, seen: str, item: ActionItem | None, through: TenantServer | None
 ) -> ActionsError | _MustBeMarked | None:
     """One attempt whose outcome always reaches the row, also where it breaks: else it would be tried for ever and nobody would know."""
     try:
         with transaction.atomic():
-            return _try(row, first=first, seen=seen, item=item)
+            return _try(row, first=first, seen=seen, item=item, through=through)
     except Exception as exc:
         if isinstance(exc, ConsoleDatabaseError) and not connection.is_usable():
             raise
@@ -196,19 +207,23 @@ def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: W
     )
 
 
-def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> ActionsError | _MustBeMarked | None:
+def _try(
+    row: Decision, *, first: bool, seen: str, item: ActionItem | None, through: TenantServer | None
+) -> ActionsError | _MustBeMarked | None:
     """One attempt at a locked, waiting row. Leaves it as the attempt left the world; answers what the store objected."""
     try:
         store = get_store(row.store)
         now = item or get_action(store, row.ref)
         if now.action is not None and not now.action.is_open:
             return _compare_end(row, store, now.action, first=first)
-        if now.lease is not None and now.lease.is_live:
+        is_held = now.lease is not None and now.lease.is_live
+        if now.lease is not None and is_held and through is None:
             raise LeaseLive(now.lease)
         if not row.may_be_written:
             Decision.objects.filter(pk=row.pk).update(may_be_written=True)
             return _MustBeMarked()
-        mark_written(row, *_settle(row, store, seen), WrittenBy.US)
+        written = _settle_through(row, store, through) if through is not None and is_held else None
+        mark_written(row, *(written or _settle(row, store, seen)), WrittenBy.US)
     except UnknownStore as exc:
         return _postpone(row, StoreUnusable(row.store, f"{exc}; put it back into ACTION_STORES"))
     except LeaseLive as exc:
@@ -226,6 +241,8 @@ def _try(row: Decision, *, first: bool, seen: str, item: ActionItem | None) -> A
 
 
 def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
+    """Begun through the tenant's server and cut off there, its turn may stand already: then no second one is written."""
+    is_begun = row.attempts > 0 and has_begun(row, store)
     written: Settled = settle(
         store,
         row.ref,
@@ -235,7 +252,20 @@ def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
         seen=seen or None,
         claim=row.claim,
         evidence_id=row.evidence_id,
+        marker=marker(row.seq, row.decision_id) if is_begun else "",
     )
+    return written.entry, written.turn_seq
+
+
+def _settle_through(row: Decision, store: ActionStore, server: TenantServer | None) -> tuple[Entry, int] | None:
+    """None where the agent has become free meanwhile: then it is settled as any other."""
+    end = end_of(row)
+    detail = {"through": "the tenant's server"}
+    entry = settled_entry(row.ref, end, actor=row.actor, decision_id=row.decision_id, detail=detail)
+    try:
+        written = settle_through(server, store, row.ref, end, entry=entry, claim=row.claim)
+    except LeaseMoved:
+        return None
     return written.entry, written.turn_seq
 
 
@@ -245,7 +275,24 @@ def _compare_end(row: Decision, store: ActionStore, action: Action, *, first: bo
     if ours is not None:
         mark_written(row, ours, turn_of(ours), WrittenBy.US)
         return None
+    if has_begun(row, store):  # only asking again tells whose end it is, and completes ours
+        mark_written(row, *_complete(row, store), WrittenBy.US)
+        return None
     return _ended(row, ActionNotOpen(row.ref, action, find_ending(store, row.ref)), first=first)
+
+
+def _complete(row: Decision, store: ActionStore) -> tuple[Entry, int]:
+    """A store that settles in steps does it by itself; in any other it was begun through the tenant's server, which need not be asked."""
+    through = _settle_through(row, store, None) if store.leases_known else None
+    return through or _settle(row, store, "")
+
+
+def has_begun(row: Decision, store: ActionStore) -> bool:
+    """Whether a part of this decision may be written: only where it is settled in steps, and was cut off between them."""
+    if not row.may_be_written:
+        return False
+    entries = store.list_entries(limit=50, agent=row.agent, seq=row.seq)
+    return any(entry.kind == "settling" and entry.decision_id == row.decision_id for entry in entries)
 
 
 def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:
@@ -271,8 +318,13 @@ def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
     pause = timedelta(seconds=max(1, (lease.expires_at - lease.read_at) // SECOND))
     why = f"its agent is alive: {lease.holder[:80]} holds the lease until {format_rfc3339(lease.expires_at)}"
     is_announced = row.is_announced or announce(row, "waiting", why=why)
-    # Somebody else holds the lease that a write of ours would have needed, and the action was open: no write of ours is on its way.
-    _change(row, why=why, is_announced=is_announced, may_be_written=False, next_try_at=timezone.now() + min(pause, LONGEST_PAUSE))
+    # Somebody else holds the lease that a write of ours would have needed, and the action was open: no write of ours is on its way. Unless
+    # it was begun through the tenant's server, which needs no lease of ours.
+    may_be_written = row.attempts > 0 and has_begun(row, get_store(row.store))
+    if may_be_written:
+        why = f"a part of it may be written through its tenant's server; send it again that way. {why[0].upper()}{why[1:]}"
+    next_try_at = timezone.now() + min(pause, LONGEST_PAUSE)
+    _change(row, why=why, is_announced=is_announced, may_be_written=may_be_written, next_try_at=next_try_at)
     return problem
 
 

@@ -13,7 +13,7 @@ from actions.errors import StoreError
 from actions.facts import LOWEST_RISK, CallKind
 from actions.queries import ActionItem, read_result
 from actions.records import ActionClass, ActionRef
-from console.access import Right, item_or_404, may
+from console.access import Right, item_or_404, may, sees_problems
 from console.addresses import action_address
 from console.checks import recent_check
 from console.evidence import VerdictView, views_of
@@ -21,11 +21,13 @@ from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.services.decisions import current_decisions, latest_notes
 from console.services.resolve import verdicts_of
-from console.stores import get_store
+from console.store_news import told
+from console.stores import UnknownStore, find_server, get_store
 from console.untrusted import PREVIEW_CHARS, pretty
 from console.views.gate import signed_in
+from console.views.stranded import stranded_page
 from console.views.world import world_context
-from console.words import CLASSES, OUTCOMES, STATES, presets
+from console.words import CLASSES, OUTCOMES, presets, state_says
 
 TURNS_SHOWN = 6
 ENTRIES_SHOWN = 50
@@ -40,7 +42,13 @@ MAX_SHOWN = 1_200_000
 def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """The whole page, or the article alone for the pane beside the queue, whose address then names it."""
     ref = ActionRef(store, agent, seq)
-    response = render_part(request, "actions/action.html", "actions/_action.html", action_context(request, ref))
+    try:
+        context = action_context(request, ref)
+    except UnknownStore:
+        if page := stranded_page(request, ref):
+            return page
+        raise
+    response = render_part(request, "actions/action.html", "actions/_action.html", context)
     beside = beside_queue(request, ref)
     return push_url(response, beside) if beside else response
 
@@ -87,35 +95,40 @@ def action_context(
     item = item_or_404(request.user, ref, Right.READ)
     tool = item.action.tool if item.action else ""
     world = world_context(request, item)
-    check = recent_check(get_store(ref.store))
     decision = current_decisions([ref]).get(ref)
     context: dict[str, Any] = {
         "item": item,
         "ref": ref,
-        "state_word": STATES[item.state],
+        "state_says": state_says(item.state, leases_known=item.leases_known),
         "class_says": CLASSES.get(item.action.action_class, "") if item.action else "",
         "weighs": item.facts is not None and item.facts.risk < LOWEST_RISK,
         "arguments": pretty(item.arguments),
         "preview_chars": PREVIEW_CHARS,
         "decision": decision,
         "note": latest_notes([ref]).get(ref),
-        "check": check,
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
+        "may_evict": may(request.user, Right.EVICT, store=ref.store),
+        "has_server": find_server(ref.store) is not None,
         **_entries(request, ref, tool),
         **world,
-        **decision_context(item, form, verdicts=world["verdicts"]),
+        **decision_context(request, item, form, verdicts=world["verdicts"]),
     }
     return context | (_agent(request, ref) if with_agent else {})
 
 
 def decision_context(
-    item: ActionItem, form: DecisionForm | None = None, *, verdicts: Sequence[VerdictView] | None = None
+    request: HttpRequest, item: ActionItem, form: DecisionForm | None = None, *, verdicts: Sequence[VerdictView] | None = None
 ) -> dict[str, Any]:
     """What the decision form needs, also where it is answered alone."""
     action = item.action
+    check = recent_check(get_store(item.store))
     if verdicts is None:
         verdicts = views_of(verdicts_of(item.ref, limit=EVIDENCE_OFFERED))
     return {
+        "check": check,
+        "cautions": check.cautions,
+        "why_not": told(request.user, item.store, check.why_not) if check.why_not else "",
+        "sees_problems": sees_problems(request.user, item.store),
         "form": form or new_decision_form(item.digest, action),
         "outcomes": OUTCOMES,
         "evidence": verdicts[:EVIDENCE_OFFERED],
@@ -135,7 +148,7 @@ def _entries(request: HttpRequest, ref: ActionRef, tool: str) -> dict[str, Any]:
     try:
         return {"entries": get_store(ref.store).list_entries(limit=ENTRIES_SHOWN, agent=ref.agent, seq=ref.seq)}
     except StoreError as exc:
-        return {"entries": (), "entries_problem": exc.problem}
+        return {"entries": (), "entries_problem": told(request.user, ref.store, exc.problem)}
 
 
 def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
@@ -150,9 +163,10 @@ def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
             "pointers": store.list_pointers(ref.agent, limit=20),
         }
     except StoreError as exc:
-        return {"agent_problem": exc.problem}
+        return {"agent_problem": told(request.user, ref.store, exc.problem)}
 
 
 def _whole(request: HttpRequest, item: ActionItem, title: str, text: str) -> HttpResponse:
     context = {"item": item, "ref": item.ref, "title": title, "text": text, "max_shown": MAX_SHOWN}
+    context["cautions"] = recent_check(get_store(item.store)).cautions
     return render_part(request, "actions/whole.html", "actions/_whole.html", context)

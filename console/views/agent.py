@@ -6,10 +6,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from actions.queries import ActionItem, read_agent
+from actions.queries import ActionItem, AgentView, read_agent
 from actions.records import Turn, Unreadable
 from console.access import Right, may, may_somewhere, visible
+from console.checks import recent_check
 from console.htmx import render_part
+from console.services.evict import is_waited_for
 from console.stores import get_store
 from console.views.gate import signed_in
 
@@ -35,6 +37,8 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "store": store,
         "agent": agent,
         "lease": found.lease,
+        "leases_known": found.leases_known,
+        "cautions": recent_check(get_store(store)).cautions,
         "working_state": found.working_state if sees_all else None,
         "pointers": found.pointers if sees_all else (),
         "turns": turns,
@@ -47,8 +51,15 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
             _is_open(i) and i.action and may(request.user, Right.SETTLE, store=store, tool=i.action.tool) for i in actions
         ),
         "is_newest": "before" not in request.GET,
+        "may_evict": _may_evict(request, store, found),
     }
     return render_part(request, "agents/agent.html", "agents/_agent.html", context)
+
+
+def _may_evict(request: HttpRequest, store: str, found: AgentView) -> bool:
+    """Whether this person could open the way for a decision that waits for the lease."""
+    is_held = found.lease is not None and found.lease.is_live
+    return is_held and may(request.user, Right.EVICT, store=store) and is_waited_for(store, found.agent)
 
 
 def _before(request: HttpRequest) -> int | None:

@@ -26,7 +26,7 @@ from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
 from console.services.evidence import find_verdict
-from console.stores import UnknownStore
+from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
 from console.views.action import action_context, decision_context
 from console.views.gate import only_post, signed_in
@@ -160,7 +160,7 @@ def _require_somewhere(request: HttpRequest, ref: ActionRef) -> None:
 
 
 def _sees_detail(request: HttpRequest, ref: ActionRef) -> bool:
-    """Hosts, ports and the driver's own words are for those who run the console."""
+    """Hosts, ports and the driver's own words, in the middle of a decision, are for those who run the console alone."""
     return may(request.user, Right.ADMIN, store=ref.store)
 
 
@@ -245,14 +245,20 @@ def _panel(
         if wants_partial(request):
             item = item_or_404(request.user, ref, right)
             tool = item.action.tool if item.action else ""
-            may_settle = may(request.user, Right.SETTLE, store=ref.store, tool=tool)
-            context: dict[str, Any] = {"item": item, "ref": ref, "may_settle": may_settle, **decision_context(item, form)}
+            rights = {
+                "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
+                "may_evict": may(request.user, Right.EVICT, store=ref.store),
+                "has_server": find_server(ref.store) is not None,
+            }
+            context: dict[str, Any] = {"item": item, "ref": ref, **rights, **decision_context(request, item, form)}
         else:
             context = action_context(request, ref, form=form)
     except StoreError:
         if "answer" not in extra:
             raise
-        context = {"ref": ref, "form": form, "decide_url": action_address(ref.store, ref.agent, ref.seq, view="decision")}
+        cautions = checks.recent_check(get_store(ref.store)).cautions
+        context = {"ref": ref, "form": form, "cautions": cautions}
+        context["decide_url"] = action_address(ref.store, ref.agent, ref.seq, view="decision")
         return render_part(request, "decisions/alone.html", "decisions/_decision.html", context | extra, status=status)
     if form is not None and form.is_bound:
         context |= turn_context(context["item"], form, _user(request))

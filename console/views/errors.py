@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from actions.errors import InvalidQuery, StoreError
 from console.context import HTMX_CONFIG
 from console.htmx import render_part, to_login, wants_partial
+from console.store_news import complain
 from console.views.account import other_opener
 
 log = logging.getLogger(__name__)
@@ -70,9 +71,9 @@ def bad_query(request: HttpRequest, exception: InvalidQuery) -> HttpResponse:
 def store_problem(request: HttpRequest, exception: StoreError) -> HttpResponse:
     may_be_written = getattr(exception, "may_be_written", False)
     known = "It is not known whether it was written: reload to see." if may_be_written else "Nothing was written."
-    problem = exception.problem.rstrip(".")
+    problem = complain(request.user, exception.store, exception.problem).rstrip(".")
     said = known if request.method == "POST" else "What it holds is not known now."
-    detail = f"Store {exception.store}: {problem}{'' if problem.endswith('?') else '.'} {said}"
+    detail = f"S{problem[1:]}{'' if problem.endswith('?') else '.'} {said}"
     return _problem(request, 503, "A store does not answer", detail)
 
 

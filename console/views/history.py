@@ -9,11 +9,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from console.access import Right, may, may_somewhere, visible, visible_stores
-from console.checks import recent_check
+from console.access import Right, may, may_somewhere, require_known, visible, visible_stores
+from console.checks import recent_check, recent_checks
 from console.forms import HistoryFilters, problems_of
-from console.history import HistoryFilter, list_history
+from console.history import HistoryFilter, list_history, require_kind
 from console.htmx import render_part
+from console.store_news import told
 from console.stores import get_store
 from console.views.gate import signed_in
 from console.words import ENTRY_KINDS
@@ -31,6 +32,9 @@ def history(request: HttpRequest) -> HttpResponse:
     if not filters.is_valid():
         raise InvalidQuery(problems_of(filters))
     stores = visible_stores(request.user, Right.HISTORY)
+    only = filters.cleaned_data["store"]
+    require_known(stores, [only] if only else [])
+    require_kind(filters.cleaned_data["kind"])
     page = list_history(
         stores,
         HistoryFilter(**filters.cleaned_data),
@@ -38,10 +42,11 @@ def history(request: HttpRequest) -> HttpResponse:
         cursor=request.GET.get("cursor"),
         may_see=visible(request.user, Right.HISTORY),
     )
-    asked = [store for store in stores if filters.cleaned_data["store"] in ("", store.name) and store.name not in page.problems]
-    checks = {store.name: recent_check(store) for store in asked}
+    checks = recent_checks([store for store in stores if only in ("", store.name) and store.name not in page.problems])
     context = {
+        "problems": [(name, told(request.user, name, problem)) for name, problem in page.problems.items()],
         "not_prepared": [name for name, check in checks.items() if check.is_reachable and not check.is_prepared],
+        "cautions": checks[only].cautions if only in checks else (),
         "filters": filters,
         "page": page,
         "stores": [store.name for store in stores],
@@ -65,6 +70,7 @@ def entry(request: HttpRequest, store: str, number: int) -> HttpResponse:
     context = {
         "store": store,
         "entry": found,
+        "cautions": recent_check(get_store(store)).cautions,
         "detail": json.dumps(found.detail, indent=2, ensure_ascii=True) if found.detail else "",
     }
     return render_part(request, "history/entry.html", "history/_entry_whole.html", context)

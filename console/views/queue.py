@@ -15,15 +15,17 @@ from actions.errors import InvalidQuery, StoreError
 from actions.facts import LOWEST_RISK
 from actions.queries import ActionFilter, ActionItem, ActionPage, list_actions
 from actions.records import ActionRef
-from console.access import Right, may_somewhere, visible, visible_stores
+from console.access import Right, may_somewhere, require_known, visible, visible_stores
 from console.addresses import action_address, parse_ref
-from console.checks import recent_check
 from console.evidence import in_few_words
 from console.forms import QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Decision, Note
-from console.services.decisions import current_decisions, latest_notes
+from console.services import known_counts
+from console.services.decisions import current_decisions, latest_notes, list_stranded
 from console.services.evidence import Standing, standings_of
+from console.store_news import read_news
+from console.stores import ActionStore
 from console.untrusted import show
 from console.views.action import action_context
 from console.views.gate import signed_in
@@ -87,16 +89,20 @@ def queue(request: HttpRequest) -> HttpResponse:
         raise InvalidQuery(problems_of(filters))
     wanted = filters.to_filter()
     opened = parse_ref(request.GET.get("open", ""))
-    page = _read(request, wanted)
+    stores = visible_stores(request.user)
+    require_known(stores, wanted.stores)
+    page = _read(request, stores, wanted)
+    known_counts.remember(page.stores)
     context: dict[str, Any] = {
         "filters": filters,
         "page": page,
         "rows": tuple(_rows(page.items, opened)),
-        "limits": _limits(request, wanted),
-        "not_known": [store.name for store in page.stores if store.problem],
+        "news": read_news(request.user, stores, page.stores),
+        "stranded": list_stranded(request.user),
+        "not_known": [store.name for store in page.stores if not store.is_listed],
         "is_first_page": not request.GET.get("cursor"),
         "open": opened,
-        "has_several_stores": len(visible_stores(request.user)) > 1,
+        "has_several_stores": len(stores) > 1,
         "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
     }
@@ -119,12 +125,12 @@ def next_in_doubt(request: HttpRequest, after: ActionRef) -> tuple[ActionItem | 
     filters.is_valid()
     page = list_actions(visible_stores(request.user), filters.to_filter(), limit=2, may_see=visible(request.user))
     found = next((item for item in page.items if item.ref != after and item.action), None)
-    return found, not any(store.problem for store in page.stores)
+    return found, all(store.is_listed for store in page.stores)
 
 
-def _read(request: HttpRequest, wanted: ActionFilter) -> ActionPage:
+def _read(request: HttpRequest, stores: Sequence[ActionStore], wanted: ActionFilter) -> ActionPage:
     return list_actions(
-        visible_stores(request.user),
+        stores,
         wanted,
         limit=PAGE_SIZE,
         cursor=request.GET.get("cursor"),
@@ -153,13 +159,3 @@ def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row
 def _plain_tools(items: Sequence[ActionItem]) -> list[str]:
     """Names to choose from in the filter: only those that are what they look like."""
     return sorted({item.action.tool for item in items if item.action and show(item.action.tool).plain == item.action.tool})
-
-
-def _limits(request: HttpRequest, wanted: ActionFilter) -> list[tuple[str, str]]:
-    """Stores that can be read and not settled, with the reason."""
-    found = []
-    for store in visible_stores(request.user):
-        check = recent_check(store)
-        if check.is_reachable and not check.can_settle and (not wanted.stores or store.name in wanted.stores):
-            found.append((store.name, check.why_not))
-    return found

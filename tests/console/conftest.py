@@ -20,6 +20,7 @@ from actions.errors import StoreUnavailable
 from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
+from console.services import known_counts
 from console.services.tokens import create_user_token
 from tests.console import own_resolver as own_resolver_module
 from tests.console.workers import worker as worker
@@ -27,6 +28,12 @@ from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.memory_writer import MemoryWriter
 
 PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered() -> None:
+    """Each test is a fresh process to the counts that are kept at most so often."""
+    known_counts.forget()
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -202,7 +209,7 @@ class DownStore(MemoryStore):
 def flaky(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryWriter]:
     """Store `main`, which fails as its `.kept.fails` says: the only way to lose an answer at an exact moment."""
     settings.ACTION_STORES = {"main": "memory:"}
-    monkeypatch.setattr(stores, "open_store", lambda url, name: DownStore(name))
+    monkeypatch.setattr(stores, "open_store", lambda url, name, entries_url: DownStore(name))
     stores.reset()
     store = stores.get_store("main")
     assert isinstance(store, DownStore)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
         ("operator", {Right.READ, Right.HISTORY, Right.SETTLE}),
         ("approver", {Right.READ, Right.APPROVE}),
         ("auditor", {Right.READ, Right.HISTORY, Right.EXPORT, Right.REVEAL}),
-        ("admin", {Right.READ, Right.HISTORY, Right.ADMIN}),
+        ("admin", {Right.READ, Right.HISTORY, Right.EVICT, Right.ADMIN}),
     ],
 )
 def test_each_role_has_its_rights_and_no_others(person: Cast, role: str, rights: set[Right]) -> None:

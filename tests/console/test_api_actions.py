@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 
 from actions.store.memory import MemoryStore
 from console.models import Grant
+from console.services import known_counts
 from console.services.decide import DecisionRequest, decide
 from console.services.tokens import create_agent_token
 from console.stores import get_store
@@ -415,6 +416,8 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
         "/api/v1/actions/{store}/{agent}/{seq}",
         "/api/v1/actions/{store}/{agent}/{seq}/resolve",
         "/api/v1/actions/{store}/{agent}/{seq}/decision",
+        "/api/v1/actions/{store}/{agent}/{seq}/decision/through-server",
+        "/api/v1/agents/{store}/{agent}/eviction",
         "/api/v1/audit",
     }
     assert set(body["paths"]["/api/v1/actions/{store}/{agent}/{seq}/decision"]) == {"get", "post", "delete"}
@@ -427,10 +430,14 @@ def test_a_list_costs_the_same_with_many_rows(
     caller = api(ben)
     memory.action("billing-7", 1)
     memory.action("billing-7", 2)
+    caller.get("actions")
     with django_assert_num_queries(2):
         caller.get("actions", limit=200)
     for seq in range(3, 201):
         memory.action("billing-7", seq)
+    known_counts.forget()
+    with django_assert_num_queries(3):  # and the new count
+        caller.get("actions", limit=200)
     with django_assert_num_queries(2):
         assert len(caller.get("actions", limit=200)[1]["items"]) == 200
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
+from actions.errors import StoreUnavailable
 from actions.records import ActionRef, NewEntry, StoreCheck
 from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
@@ -84,6 +86,69 @@ def test_pages_follow_each_other_without_gaps_while_entries_come(memory: RecordW
     numbers = [int(n) for html in (first, second) for n in re.findall(r"#(\d+)</a>", html)]
     assert numbers == list(range(70, 0, -1))
     assert 'rel="next"' not in second
+
+
+def test_what_comes_meanwhile_belongs_above_the_first_page_whatever_store_it_comes_to(
+    memory: RecordWriter, other_store: MemoryWriter
+) -> None:
+    append("other", 1)
+    append("main", 3)
+    names = stores.list_stores()
+
+    def page(cursor: str | None) -> tuple[list[str], str | None]:
+        found = list_history(names, HistoryFilter(), limit=2, cursor=cursor, may_see=lambda store, tool: True)
+        return [f"{one.store} {one.entry.number}" for one in found.items], found.next
+
+    first, cursor = page(None)
+    append("other", 2)
+    append("main", 2)
+
+    assert (first, page(cursor)) == (["main 3", "main 2"], (["main 1", "other 1"], None))
+
+
+def test_a_store_that_fails_goes_on_where_it_stood_and_the_others_repeat_nothing(
+    memory: RecordWriter, other_store: MemoryWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        append("other", 1)
+        append("main", 1)
+    names, real, pages = stores.list_stores(), MemoryStore.list_entries, []
+
+    def fails(self: MemoryStore, **options: Any) -> Any:
+        if self.name == "other" and len(pages) == 1:
+            raise StoreUnavailable("other", "connection refused")
+        return real(self, **options)
+
+    monkeypatch.setattr(MemoryStore, "list_entries", fails)
+    cursor: str | None = None
+    while not pages or cursor is not None:
+        page = list_history(names, HistoryFilter(), limit=2, cursor=cursor, may_see=lambda store, tool: True)
+        pages.append([f"{one.store} {one.entry.number}" for one in page.items])
+        assert set(page.problems) == ({"other"} if len(pages) == 2 else set())
+        cursor = page.next
+
+    assert pages == [["main 4", "other 4"], ["main 3", "main 2"], ["other 3", "other 2"], ["main 1", "other 1"]]
+
+
+def test_one_page_never_reads_more_than_its_share_of_many_stores(
+    memory: RecordWriter, other_store: MemoryWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = MemoryStore.list_entries
+
+    def counted(self: MemoryStore, *, limit: int, **options: Any) -> Any:
+        asked.append(limit)
+        return real(self, limit=limit, **options)
+
+    append("main", 30)
+    append("other", 30)
+    monkeypatch.setattr(MemoryStore, "list_entries", counted)
+    monkeypatch.setattr("console.history.MAX_READ", 20)
+
+    page = list_history(stores.list_stores(), HistoryFilter(kind="settled"), limit=5, may_see=lambda store, tool: True)
+
+    assert sum(asked) == 20
+    assert (page.items, page.is_partial, page.next is not None) == ((), True, True)
 
 
 @pytest.mark.parametrize("cursor", ["x", "bnVsbA", "eyJtYWluIjogMH0", "W10"])

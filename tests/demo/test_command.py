@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from demo.__main__ import require_free
-from demo.home import Refused
+from demo.__main__ import require_free, resume, the_agent
+from demo.home import Home, Refused
 from demo.stage import ROOT, inherited
 
 
@@ -33,9 +34,46 @@ def test_a_port_that_is_no_number_is_wrong_usage_and_named() -> None:
     assert "DEMO_PORT is 'http'" in refused.stderr
 
 
-def test_a_store_that_is_not_there_yet_is_refused_in_one_line() -> None:
-    refused = demo("--store", "mongo")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+BOTH = {"main": {"support-agent-7", "billing-agent-2"}, "ops": {"support-agent-7", "ops-agent-1"}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "store"),
+    [("billing-agent-2", "main"), ("ops-agent-1", "ops"), ("ops/support-agent-7", "ops"), ("main/support-agent-7", "main")],
+)
+def test_an_agent_is_named_by_its_id_or_with_its_store(wanted: str, store: str) -> None:
+    part = the_agent(wanted, BOTH)
+    assert (part.store, part.agent) == (store, wanted.rpartition("/")[2])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("support-agent-7", "support-agent-7 is the id of 2 agents; say main/support-agent-7 or ops/support-agent-7"),
+        (
+            "ops/billing-agent-2",
+            "no agent 'ops/billing-agent-2' here; there are main/billing-agent-2, main/support-agent-7, ops/",
+        ),
+        ("support-agent-3", "no agent 'support-agent-3' here"),
+    ],
+)
+def test_an_agent_that_is_nobody_or_two_is_refused_with_those_that_there_are(wanted: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        the_agent(wanted, BOTH)
+
+
+def test_where_there_is_one_store_agents_are_told_without_it() -> None:
+    with pytest.raises(Refused, match=r"there are ops-agent-1, support-agent-7$"):
+        the_agent("x", {"main": {"support-agent-7", "ops-agent-1", "somebody-else"}})
+
+
+def test_an_agent_of_another_store_than_the_running_demos_is_not_resumed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    stores = "main=postgres://c@127.0.0.1:1/records ops=mongodb://c:p@127.0.0.1:1/records?authSource=admin"
+    with home.held():
+        home.tell(url="", username="", password="", token="", database_url="", stores=stores)
+        with pytest.raises(Refused, match="the running demo is of --store both, not mongo"):
+            resume(home, "ops-agent-1", store="mongo")
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

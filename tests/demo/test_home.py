@@ -85,6 +85,34 @@ def test_secrets_are_drawn_once_and_anew_when_everything_is_forgotten(home: Home
         assert not home.world.exists()
 
 
+def test_each_store_keeps_its_own_and_beginning_anew_with_one_leaves_the_others(home: Home) -> None:
+    homes = {kind: Home(home.folder, kind) for kind in ("postgres", "mongo", "both")}
+    drawn = {}
+    for kind, one in homes.items():
+        with one.held():
+            one.make_private_folders()
+            (one.world / "mail.jsonl").write_text(kind)
+            one.mongo.mkdir()
+            drawn[kind] = one.secrets()
+
+    with homes["postgres"].held():
+        homes["postgres"].forget_everything()
+
+    assert not homes["postgres"].world.exists()
+    assert homes["postgres"].others() == ["mongo", "both"]
+    assert homes["mongo"].others() == ["both"]
+    for kind in ("mongo", "both"):
+        assert (homes[kind].world / "mail.jsonl").read_text() == kind
+        assert homes[kind].mongo.exists()
+        assert homes[kind].secrets() == drawn[kind]
+        assert homes[kind].kept.stat().st_mode & 0o066 == 0
+
+
+def test_of_two_demos_on_different_stores_only_one_runs_in_a_folder(home: Home) -> None:
+    with home.held(), pytest.raises(Refused, match="already running"), Home(home.folder, "mongo").held():
+        pytest.fail("two demos at once")
+
+
 def test_the_folders_are_their_owners_alone_also_those_of_an_older_demo(home: Home) -> None:
     home.logs.mkdir(parents=True, mode=0o755)
     home.folder.chmod(0o755)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-import psycopg
 import pytest
+from pymongo.errors import ConnectionFailure
 
+from actions.errors import StoreUnusable
 from demo import __main__ as demo
 from demo import records
 from demo.console import Console
 from demo.home import Home, Refused
 from local import processes
 from local.processes import ProcessGroup
+from tests.mongo_writer import MongoWriter
 from tests.recall_writer import RecallWriter
-
-GOOD = {"tool": "send_email", "class": "external", "status": "started", "key": "k"}
 
 
 @pytest.mark.parametrize("name", ["web", "worker", "beat", "prepare"])
@@ -45,38 +44,38 @@ def test_a_database_or_broker_that_ends_is_noticed() -> None:
         processes.stop(living)
 
 
-@pytest.mark.parametrize(
-    ("agent", "body"),
-    [
-        (None, json.dumps(GOOD)),
-        ("a", None),
-        ("a", "{"),
-        ("a", "[]"),
-        ("a", "null"),
-        ("a", "[" * 100_000),
-        ("a", json.dumps(GOOD | {"tool": None})),
-        ("a", json.dumps(GOOD | {"status": ["started"]})),
-        ("a", json.dumps({"tool": "x"})),
-        (7, json.dumps(GOOD)),
-    ],
-    ids=range(10),
-)
-def test_a_record_that_cannot_be_read_is_not_the_demos_business(agent: object, body: object) -> None:
-    assert records._call(agent, body) is None
-
-
-def test_a_record_without_its_agent_stops_no_start(pg_url: str) -> None:
-    with RecallWriter(pg_url, collection=records.COLLECTION.removesuffix("_agents")) as writer:
+@pytest.mark.parametrize("kind", ["pg", "mongo"])
+def test_a_record_that_cannot_be_read_is_not_the_demos_business(kind: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue(f"{kind}_url")
+    with (RecallWriter if kind == "pg" else MongoWriter)(url) as writer:
+        assert (records.calls(url), records.agents(url)) == ([], frozenset())
         writer.create()
         writer.action("support-agent-7", 1)
         writer.action("support-agent-8", 1, drop=("recall_agent",))
         writer.action("support-agent-9", 1, meta={"recall_agent": None})
         writer.action("support-agent-10", 1, drop=("body",))
-    try:
-        assert [call.agent for call in records.calls(pg_url)] == ["support-agent-7"]
-        assert demo.who_plays(pg_url)
-    except psycopg.Error as exc:
-        pytest.fail(str(exc))
+        writer.action("support-agent-11", 1, meta={"body": "["})
+
+    assert [(call.agent, call.tool, call.is_open) for call in records.calls(url)] == [("support-agent-7", "send_email", True)]
+    assert records.agents(url) == {"support-agent-7"}
+    assert demo.who_plays({"main": url})
+
+
+@pytest.mark.parametrize("problem", [StoreUnusable("main", "no schema recall"), ConnectionFailure("refused\nby somebody")])
+def test_a_store_that_fails_is_one_line(
+    problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*args: object, **kwargs: object) -> NoReturn:
+        raise problem
+
+    monkeypatch.setattr(demo, "ROOT", tmp_path)
+    monkeypatch.setattr(demo, "start", broken)
+
+    assert demo.main(["--store", "mongo"]) == 1
+
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "unexpected" not in said
 
 
 def test_an_unforeseen_error_is_one_line_with_a_way_out(

@@ -27,7 +27,11 @@ class Recall:
 
     def open(self) -> Client:
         client = Client(
-            agent=True, backend=backend_of(self.url), backend_url=self.url, env=self._env, timeout=PATIENCE.total_seconds()
+            agent=True,
+            backend=backend_of(self.url),
+            backend_url=address_of(self.url),
+            env=self._env,
+            timeout=PATIENCE.total_seconds(),
         )
         self._clients.append(client)
         return client
@@ -46,7 +50,14 @@ class Recall:
 
 def backend_of(url: str) -> str:
     """What Recall calls the kind of database that an address leads to."""
+    if url.startswith("polign+"):
+        return "polign"
     return "mongodb" if url.startswith("mongodb") else "pgvector"
+
+
+def address_of(url: str) -> str:
+    """An address as Recall reads it: a polign_db's without what is ours."""
+    return url.removeprefix("polign+").partition("?")[0] if url.startswith("polign+") else url
 
 
 def binary_of(agent: ResumedAgent) -> subprocess.Popen[bytes]:

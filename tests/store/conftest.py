@@ -1,6 +1,7 @@
 """Every store under one contract: `store`, empty and prepared, and `recall`, who plays Recall and its agents on the same records.
 
-A test that asks for both runs once for each kind of store. To add one: an entry in BACKENDS and a RecordWriter for it.
+A test that asks for both runs once for each kind of store. To add one: an entry in BACKENDS and a RecordWriter for it. What only a store
+can promise that reads leases and settles in one transaction is marked `fenced`; polign_db's weaker promises are in test_polign_*.py.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import pytest
 from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
 from actions.store.mongo import MongoStore
+from actions.store.polign import PolignStore
 from actions.store.postgres import PostgresStore
 from local.mongo import Mongo
+from local.polign import RunningPolign
 from local.postgres import Postgres
 from tests.mongo_writer import MongoWriter
+from tests.polign_writer import PolignWriter
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import VECTOR_TEMPLATE
 from tests.store.memory_writer import MemoryWriter
@@ -88,6 +92,20 @@ def _mongo(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield Backend(again(), another().create(), again, another)
 
 
+def _polign(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    server: RunningPolign = request.getfixturevalue("polign_server")
+    collection, entries_url = f"c{uuid4().hex[:12]}", request.getfixturevalue("records_url")
+    with ExitStack() as opened:
+
+        def again() -> ActionStore:
+            return opened.enter_context(closing(PolignStore(server.url(collection), entries_url=entries_url)))
+
+        def another() -> PolignWriter:
+            return opened.enter_context(PolignWriter(server, collection))
+
+        yield Backend(again(), another(), again, another)
+
+
 def with_option(url: str, option: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{option}"
 
@@ -101,7 +119,10 @@ BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Backend]]] = {
     "memory": _memory,
     "postgres": _postgres,
     "mongo": _mongo,
+    "polign": _polign,
 }
+fenced = pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "polign"], indirect=True)
+"""For a test of what only those stores promise whose leases can be read and whose settle is one transaction under them."""
 
 
 @pytest.fixture(params=list(BACKENDS))
@@ -133,6 +154,17 @@ def documents(documents_url: str) -> Iterator[tuple[MongoStore, MongoWriter]]:
     url = with_collection(documents_url)
     with closing(MongoStore(url)) as store, MongoWriter(url) as recall:
         yield store, recall.create()
+
+
+@pytest.fixture
+def polign(polign_server: RunningPolign, records_url: str) -> Iterator[tuple[PolignStore, PolignWriter]]:
+    """A prepared polign_db store with its writer, for what only polign_db can show."""
+    collection = f"c{uuid4().hex[:12]}"
+    with (
+        closing(PolignStore(polign_server.url(collection), entries_url=records_url)) as store,
+        PolignWriter(polign_server, collection) as recall,
+    ):
+        yield store, recall
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,14 @@ class MemoryWriter(RecordWriter):
     def acquire(self, agent: str, holder: str, ttl: timedelta = timedelta(seconds=60)) -> int | None:
         return self.kept.acquire(agent, holder, _nanoseconds(ttl))
 
+    def renew(self, agent: str, holder: str, epoch: int, ttl: timedelta = timedelta(seconds=60)) -> int | None:
+        with self.kept.hold() as memory:
+            row = memory.leases.get(agent)
+            if row is None or row.epoch != epoch:
+                return None
+            memory.leases[agent] = LeaseRow(holder, epoch + 1, memory.clock() + _nanoseconds(ttl))
+            return epoch + 1
+
     def write_fenced(self, agent: str, holder: str, epoch: int, record_id: str, metadata: Mapping[str, Any]) -> bool:
         return self.kept.write_fenced(agent, holder, epoch, record_id, metadata)
 

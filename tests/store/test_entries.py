@@ -19,6 +19,7 @@ from actions.store.memory import MemoryStore
 from actions.store.postgres import PostgresStore
 from local.postgres import Postgres
 from tests.recall_writer import RecallWriter, RecordWriter
+from tests.store.conftest import fenced
 from tests.store.gestures import an_end, decide, verify
 from tests.store.memory_writer import MemoryWriter
 
@@ -44,6 +45,7 @@ def append(store: ActionStore, count: int) -> list[Entry]:
     ]
 
 
+@fenced
 def test_an_entry_is_given_number_time_and_predecessor(store: ActionStore) -> None:
     earliest = store.read_watch().read_at
 
@@ -114,6 +116,7 @@ def test_a_settled_entry_is_found_by_its_decision_id_and_others_are_not(store: A
         assert store.find_settled_entry(unknown) is None
 
 
+@fenced
 def test_a_decision_may_have_many_entries_beside_its_settled_one(store: ActionStore, recall: RecordWriter) -> None:
     ref = recall.action("a", 1)
     for kind in ("proposed", "held", "waiting"):

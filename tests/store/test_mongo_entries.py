@@ -15,31 +15,41 @@ from actions.store.mongo import MongoStore
 from tests.mongo_writer import MongoWriter
 from tests.store.gestures import decide, verify
 from tests.store.test_entries import READS
-from tests.store.test_mongo_failing import address, failing, stand_in
+from tests.store.test_mongo_failing import address, failing, stand_in, stand_in_url
 from tests.store.test_mongo_failing import pair as failing_pair
 
-__all__ = ["address", "failing_pair", "stand_in"]
+__all__ = ["address", "failing_pair", "stand_in", "stand_in_url"]
 
 MongoPair = tuple[MongoStore, MongoWriter]
 ENTRIES, HEADS = "settle_audit_entries", "settle_audit_head"
 
 
 @pytest.fixture
-def pair(mongo_url: str) -> Iterator[MongoPair]:
-    """A database of one's own with a chain of four."""
+def pair(documents: MongoPair) -> MongoPair:
+    """A chain of four."""
+    fill(*documents)
+    return documents
+
+
+@pytest.fixture
+def alone(mongo_url: str) -> Iterator[MongoPair]:
+    """The same in a database of one's own, for tests that take a collection away."""
     with closing(MongoStore(mongo_url)) as store, MongoWriter(mongo_url) as recall:
         store.prepare()
-        recall.create()
-        for number in range(1, 4):
-            store.append_entry(NewEntry(kind="refused", actor="operator ana", agent="a", seq=number, tool="pay", outcome="done"))
-        decide(store, recall.action("a", 1), decision_id="decision-1")
+        fill(store, recall.create())
         yield store, recall
+
+
+def fill(store: MongoStore, recall: MongoWriter) -> None:
+    for number in range(1, 4):
+        store.append_entry(NewEntry(kind="refused", actor="operator ana", agent="a", seq=number, tool="pay", outcome="done"))
+    decide(store, recall.action("a", 1), decision_id="decision-1")
 
 
 def tampered(pair: MongoPair, change: dict[str, Any]) -> tuple[int | None, str]:
     store, recall = pair
     assert verify(store).is_intact
-    recall.db[ENTRIES].update_one({"number": 3}, change)
+    recall.db[ENTRIES].update_one({"chain": store.chain, "number": 3}, change)
     found = verify(store)
     return found.first_bad, found.problem
 
@@ -81,7 +91,7 @@ def test_what_is_no_text_at_all_is_found_and_breaks_nothing(pair: MongoPair, nam
 def test_a_row_that_was_put_before_or_between_is_found(pair: MongoPair, number: object) -> None:
     """It would be listed, and found by its decision id."""
     store, recall = pair
-    row = recall.db[ENTRIES].find_one({"number": 3}, {"_id": 0})
+    row = recall.db[ENTRIES].find_one({"chain": store.chain, "number": 3}, {"_id": 0})
     assert row is not None
     stored = Int64(number) if isinstance(number, int) and not isinstance(number, bool) else number
     recall.db[ENTRIES].insert_one({**row, "number": stored, "decision_id": "decision-x"})
@@ -94,9 +104,9 @@ def test_a_row_that_was_put_before_or_between_is_found(pair: MongoPair, number: 
 
 @pytest.mark.parametrize("gone", [ENTRIES, HEADS])
 @pytest.mark.parametrize("read", READS)
-def test_half_a_history_is_none(pair: MongoPair, read: str, gone: str) -> None:
+def test_half_a_history_is_none(alone: MongoPair, read: str, gone: str) -> None:
     """What is still found is shown; nothing is never the answer."""
-    store, recall = pair
+    store, recall = alone
     recall.db[gone].rename("gone")
     needed = {"read_head": HEADS}.get(read, ENTRIES)
 
@@ -108,8 +118,8 @@ def test_half_a_history_is_none(pair: MongoPair, read: str, gone: str) -> None:
 
 
 @pytest.mark.parametrize("gone", [ENTRIES, HEADS])
-def test_nothing_is_settled_on_half_a_history(pair: MongoPair, gone: str) -> None:
-    store, recall = pair
+def test_nothing_is_settled_on_half_a_history(alone: MongoPair, gone: str) -> None:
+    store, recall = alone
     ref = recall.action("b", 1)
     recall.db[gone].rename("gone")
 

@@ -10,6 +10,7 @@ from actions.records import Action, Pointer, Turn
 from actions.store.base import ActionStore
 from actions.times import parse_rfc3339
 from tests.recall_writer import RecordWriter
+from tests.store.conftest import fenced
 
 
 def test_every_field_of_a_turn_is_read(store: ActionStore, recall: RecordWriter) -> None:
@@ -67,14 +68,21 @@ def test_an_agents_actions_of_any_status_come_newest_first(store: ActionStore, r
     for seq in range(1, 12):
         recall.action("a", seq, status="done" if seq % 2 else "started")
     recall.action("b", 12)
-    recall.lease("a", epoch=3, state="live")
 
     readings = store.list_agent_actions("a", limit=3)
 
     assert [reading.action.seq for reading in readings] == [11, 10, 9]
-    assert all(reading.lease is not None and reading.lease.epoch == 3 for reading in readings)
     assert [reading.action.seq for reading in store.list_agent_actions("a", limit=2, before=10)] == [9, 8]
     assert isinstance(readings[0].action, Action)
+
+
+@fenced
+def test_each_of_an_agents_actions_comes_with_its_lease(store: ActionStore, recall: RecordWriter) -> None:
+    recall.action("a", 1)
+    recall.action("a", 2, status="done")
+    recall.lease("a", epoch=3, state="live")
+
+    assert [reading.lease and reading.lease.epoch for reading in store.list_agent_actions("a", limit=3)] == [3, 3]
 
 
 def test_pointers_come_by_name_without_those_removed(store: ActionStore, recall: RecordWriter) -> None:
@@ -110,6 +118,7 @@ def test_an_agent_that_was_never_leased_has_no_lease(store: ActionStore, recall:
     assert store.find_lease("a") is None
 
 
+@fenced
 def test_a_lease_is_read_without_any_record(store: ActionStore, recall: RecordWriter) -> None:
     recall.lease("a", holder="pod-a", epoch=4, state="live", ttl=timedelta(minutes=5))
 

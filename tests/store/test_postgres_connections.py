@@ -208,10 +208,10 @@ def test_connections_that_the_server_closed_while_they_were_idle_are_not_used(al
 def test_a_connection_that_is_lost_in_a_read_is_an_error_and_the_next_one_is_new(
     alone: tuple[PostgresStore, RecallWriter],
 ) -> None:
-    store, recall = alone
+    recall = alone[1]
     recall.action("a", 1)
-    store.read_watch()
-    with psycopg.connect(recall.url) as rival:
+    with closing(PostgresStore(f"{recall.url}?options=-c%20lock_timeout%3D2s")) as store, psycopg.connect(recall.url) as rival:
+        store.read_watch()
         rival.execute(f"LOCK TABLE recall.{recall.table}")
         answers: list[object] = []
 
@@ -233,7 +233,8 @@ def test_a_connection_that_is_lost_in_a_read_is_an_error_and_the_next_one_is_new
         thread.join()
         assert isinstance(answers[0], StoreUnavailable)
 
-    assert len(store.read_actions(OPEN, limit=5).readings) == 1
+        rival.rollback()
+        assert len(store.read_actions(OPEN, limit=5).readings) == 1
 
 
 def test_an_error_does_not_cost_a_connection(alone: tuple[PostgresStore, RecallWriter]) -> None:

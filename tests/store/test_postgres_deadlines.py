@@ -24,7 +24,7 @@ from tests.recall_writer import RecallWriter
 from tests.store.gestures import decide, look_at_world, race, verify
 
 OPEN = [ActionStatus.STARTED, ActionStatus.UNKNOWN]
-SHORT = Timeouts(answer_s=1, read_s=2, write_s=2, commit_s=1, pause_s=60)
+SHORT = Timeouts(answer_s=0.5, read_s=1, write_s=1, commit_s=0.5, pause_s=60)
 LONG_ENOUGH = 7
 """Far more than any of SHORT together, far less than for ever."""
 
@@ -150,7 +150,7 @@ def test_every_method_gives_up_a_server_that_stopped_answering(far: Far, questio
 
     error, after_s = fail(lambda: QUESTIONS[question](store))
 
-    assert (error.store, error.problem) == ("far", "did not answer within 1 s")
+    assert (error.store, error.problem) == ("far", "did not answer within 0.5 s")
     assert not error.may_be_written
     assert after_s < LONG_ENOUGH
     assert look_at_world(far.near, far.recall, "a") == before
@@ -170,7 +170,7 @@ def test_check_is_bounded_too_and_says_so(far: Far) -> None:
 
     check = store.check()
 
-    assert (check.is_reachable, check.can_settle, check.why_not) == (False, False, "did not answer within 1 s")
+    assert (check.is_reachable, check.can_settle, check.why_not) == (False, False, "did not answer within 0.5 s")
     assert time.monotonic() - began < LONG_ENOUGH
     assert store.check().why_not.startswith("did not answer a moment ago; asked again in ")
 
@@ -213,7 +213,7 @@ def test_a_commit_that_was_sent_may_be_written_and_asking_again_finds_out(far: F
     error, after_s = fail(lambda: decide(store, ref, decision_id="decision-1"))
 
     assert error.may_be_written
-    assert "did not answer within 1 s" in error.problem
+    assert "did not answer within 0.5 s" in error.problem
     assert after_s < LONG_ENOUGH
     end_of_settlers(far.recall)
     again = decide(far.near, ref, decision_id="decision-1")
@@ -293,7 +293,7 @@ def test_a_server_that_refuses_connections_answers_at_once_and_is_asked_every_ti
 
 def test_it_is_asked_again_after_the_pause_and_found_well(far: Far) -> None:
     ref = far.recall.action("a", 1)
-    store = far.store(Timeouts(answer_s=1, read_s=2, write_s=5, commit_s=5, pause_s=0))
+    store = far.store(Timeouts(answer_s=0.5, write_s=5, commit_s=5, pause_s=0))
     store.read_watch()
     far.proxy.swallows.set()
     fail(store.read_watch)

@@ -11,10 +11,11 @@ from actions.records import ActionRef, ActionStatus, Settled, Turn
 from actions.settle import settle
 from actions.store.base import ActionStore
 from tests.recall_writer import turn_metadata
-from tests.store.conftest import Backend
+from tests.store.conftest import Backend, fenced
 from tests.store.gestures import an_end, decide, race, verify
 
 ROUNDS = 12
+pytestmark = fenced
 
 
 def turn_names(store: ActionStore, agent: str) -> list[str]:
@@ -162,7 +163,7 @@ def _turn(answer: object) -> int:
 
 @pytest.mark.parametrize("threads", [8])
 def test_the_chain_holds_after_many_threads_wrote_at_once(backend: Backend, threads: int) -> None:
-    recall, settles = backend.recall, 12
+    recall, settles = backend.recall, 6
     refs = [[recall.action(f"agent-{thread}-{number}", 1) for number in range(settles)] for thread in range(threads)]
     before = recall.revision()
 

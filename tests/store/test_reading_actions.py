@@ -14,6 +14,7 @@ from actions.rules import state_of_reading
 from actions.store.base import ActionStore
 from actions.times import RELEASED, parse_rfc3339
 from tests.recall_writer import RecordWriter, shortened
+from tests.store.conftest import fenced
 from tests.store.gestures import readable_action
 
 OPEN = [ActionStatus.STARTED, ActionStatus.UNKNOWN]
@@ -110,6 +111,7 @@ def test_a_store_without_records_is_empty(store: ActionStore) -> None:
     assert (read.readings, read.is_truncated) == ((), False)
 
 
+@fenced
 @pytest.mark.parametrize(
     ("lease", "status", "cls", "state"),
     [
@@ -134,6 +136,7 @@ def test_the_state_follows_from_status_and_lease(
     assert state_of_reading(store.get_action("a", 1)) is state
 
 
+@fenced
 def test_a_reading_carries_the_lease_of_its_own_agent(store: ActionStore, recall: RecordWriter) -> None:
     recall.action("a", 1)
     recall.action("b", 1)
@@ -149,6 +152,7 @@ def test_a_reading_carries_the_lease_of_its_own_agent(store: ActionStore, recall
     assert (b.lease.holder, b.lease.is_released, b.lease.expires_at) == ("pod-b", True, RELEASED)
 
 
+@fenced
 def test_all_readings_of_one_read_are_of_one_moment(store: ActionStore, recall: RecordWriter) -> None:
     recall.action("a", 1)
     recall.action("b", 1)
@@ -223,7 +227,7 @@ def test_arguments_that_are_hard_to_keep_do_not_spoil_the_list(store: ActionStor
 
 
 def test_unknown_keys_are_ignored(store: ActionStore, recall: RecordWriter) -> None:
-    ref = recall.action("a", 1, meta={"later": {"x": 1}}, body={"later": [1.5, None]})
+    ref = recall.action("a", 1, meta={"later": [1, 2.5, "x"]}, body={"later": [1.5, None]})
 
     assert readable_action(store, ref).tool == "send_email"
 

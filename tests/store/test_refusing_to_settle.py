@@ -23,6 +23,7 @@ from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
 from actions.store.postgres import PostgresStore
 from tests.recall_writer import RecallWriter, RecordWriter, time_text
+from tests.store.conftest import fenced
 from tests.store.gestures import an_end, decide, look_at_world
 
 
@@ -254,6 +255,7 @@ def test_a_store_that_is_not_prepared_is_read_and_not_settled(kind: str, request
     store.close()
 
 
+@fenced
 @pytest.mark.parametrize("epoch", [2**63 - 1, 2**63 - 2])
 def test_a_lease_at_the_end_of_its_epochs_is_refused_in_words(store: ActionStore, recall: RecordWriter, epoch: int) -> None:
     """A settle needs two more: one for the lease, one for giving it back."""
@@ -267,6 +269,7 @@ def test_a_lease_at_the_end_of_its_epochs_is_refused_in_words(store: ActionStore
     assert look_at_world(store, recall, "a") == before
 
 
+@fenced
 def test_the_last_epochs_but_two_are_as_good_as_any(store: ActionStore, recall: RecordWriter) -> None:
     ref = recall.action("a", 1)
     recall.lease("a", epoch=2**63 - 3, state="expired")

@@ -7,12 +7,14 @@ import json
 import pytest
 
 from actions.digests import action_digest, claim_digest, sha256_text
+from actions.errors import DecisionIdReused
 from actions.queries import get_action, read_result
-from actions.records import ActionStatus, Turn
-from actions.settle import preview_turn
+from actions.records import ActionStatus, NewEntry, Turn
+from actions.settle import preview_turn, settle
 from actions.store.base import ActionStore
 from actions.times import parse_rfc3339
 from tests.recall_writer import RecordWriter, shortened
+from tests.store.conftest import fenced
 from tests.store.gestures import an_end, decide, look_at_world, readable_action, verify
 
 
@@ -98,9 +100,17 @@ def test_the_agent_reads_what_the_operator_decided(
 
     turn = newest_turn(store, "a")
     assert (turn.seq, turn.role, turn.name, turn.content, turn.brief) == (4, "tool", "send_email", content, brief)
-    assert (turn.message_id, turn.output_ref) == ("", "")
+    assert turn.output_ref == ""
     assert (shown.content, shown.brief) == (content, brief)
     assert (settled.turn_seq, settled.is_repeat) == (4, False)
+
+
+@fenced
+def test_the_turn_has_no_message_id_just_as_recalls_own(store: ActionStore, recall: RecordWriter) -> None:
+    decide(store, recall.action("a", 1))
+
+    assert newest_turn(store, "a").message_id == ""
+    assert "message_id" not in recall.body_of("a:turn:1")
 
 
 def test_the_turn_is_stored_as_recall_finds_it(store: ActionStore, recall: RecordWriter) -> None:
@@ -208,6 +218,7 @@ def test_the_agent_can_resume_at_once_and_reads_the_turn(store: ActionStore, rec
     assert newest_turn(store, "a").name == "send_email"
 
 
+@fenced
 def test_the_revision_moves_by_the_records_written(store: ActionStore, recall: RecordWriter) -> None:
     short, long = recall.action("a", 1), recall.action("a", 2)
     before = recall.revision()
@@ -283,14 +294,24 @@ def test_a_result_of_a_mebibyte_is_kept_whole(store: ActionStore, recall: Record
 
 
 def test_keys_that_we_do_not_know_stay(store: ActionStore, recall: RecordWriter) -> None:
-    ref = recall.action("a", 1, meta={"later": {"x": [1, 2.5, None]}, "exact": 12345678901234567890}, body={"later": [1.5, None]})
+    ref = recall.action("a", 1, meta={"later": [1, 2.5, "x"], "exact": 12345678901234567890}, body={"later": [1.5, None]})
 
     decide(store, ref)
 
     metadata = recall.metadata_of("a:act:1")
     assert metadata is not None
-    assert (metadata["later"], metadata["exact"]) == ({"x": [1, 2.5, None]}, 12345678901234567890)
+    assert (metadata["later"], metadata["exact"]) == ([1, 2.5, "x"], 12345678901234567890)
     assert recall.body_of("a:act:1")["later"] == [1.5, None]
+
+
+@fenced
+def test_objects_among_the_keys_that_we_do_not_know_stay(store: ActionStore, recall: RecordWriter) -> None:
+    """polign_db keeps none in metadata."""
+    decide(store, recall.action("a", 1, meta={"later": {"x": [1, 2.5, None]}}))
+
+    metadata = recall.metadata_of("a:act:1")
+    assert metadata is not None
+    assert metadata["later"] == {"x": [1, 2.5, None]}
 
 
 @pytest.mark.parametrize(
@@ -307,6 +328,7 @@ def test_arguments_that_are_hard_to_keep_come_through_unchanged(store: ActionSto
     assert verify(store).is_intact
 
 
+@fenced
 def test_the_entry_says_what_was_before_and_after(store: ActionStore, recall: RecordWriter) -> None:
     ref = recall.action(
         "a",
@@ -439,6 +461,7 @@ def test_the_same_decision_id_is_answered_even_when_the_agent_lives_again(store:
     assert decide(store, ref, decision_id="decision-1").is_repeat
 
 
+@fenced
 def test_times_are_the_stores_own(store: ActionStore, recall: RecordWriter) -> None:
     ref = recall.action("a", 1)
     earliest = store.read_watch().read_at
@@ -450,3 +473,45 @@ def test_times_are_the_stores_own(store: ActionStore, recall: RecordWriter) -> N
     assert action.ended_at is not None
     assert earliest <= action.ended_at <= settled.entry.at <= latest
     assert earliest <= newest_turn(store, "a").at <= latest
+
+
+@fenced
+def test_a_turn_that_tells_this_decision_already_is_not_told_twice(store: ActionStore, recall: RecordWriter) -> None:
+    """Begun through the tenant's server and cut off after the turn; the agent is free since, and has gone on."""
+    ref = recall.action("a", 1)
+    recall.turn("a", 1, "x", role="tool", message_id="settle:1:decision-other")
+    recall.turn("a", 2, "done", role="tool", message_id="settle:1:decision-mine")
+    recall.turn("a", 3, "I go on")
+    before = recall.revision()
+
+    settled = settle(store, ref, an_end(), actor="operator ana", decision_id="decision-mine", marker="settle:1:decision-mine")
+
+    assert (settled.turn_seq, settled.entry.detail["turn"]) == (2, 2)
+    assert [turn.seq for turn in store.list_turns("a", limit=9)] == [3, 2, 1]
+    assert recall.body_of("a:act:1")["status"] == "done"
+    assert recall.revision() == before + 1
+    assert verify(store).is_intact
+
+
+@fenced
+def test_a_marker_that_no_turn_has_changes_nothing(store: ActionStore, recall: RecordWriter) -> None:
+    ref = recall.action("a", 1)
+    recall.turn("a", 1, "x", role="tool", message_id="settle:1:decision-other")
+
+    settled = settle(
+        store, ref, an_end(result="y" * 9000), actor="operator ana", decision_id="decision-mine", marker="settle:1:decision-mine"
+    )
+
+    assert settled.turn_seq == 2
+    assert [turn.seq for turn in store.list_turns("a", limit=9)] == [2, 1]
+
+
+def test_of_a_settle_in_steps_there_is_one_entry(store: ActionStore, recall: RecordWriter) -> None:
+    first = store.append_entry(NewEntry(kind="settled", actor="operator ana", agent="a", seq=1, decision_id="decision-mine"))
+
+    with pytest.raises(DecisionIdReused) as caught:
+        store.append_entry(NewEntry(kind="settled", actor="operator ben", agent="b", seq=2, decision_id="decision-mine"))
+
+    assert caught.value.entry == first
+    assert store.list_entries(limit=9) == (first,)
+    assert verify(store).is_intact

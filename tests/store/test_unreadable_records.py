@@ -11,6 +11,7 @@ from actions.records import Action, ActionRef, ActionStatus, Turn, Unreadable, W
 from actions.store.base import ActionStore
 from actions.store.postgres import PostgresStore
 from tests.recall_writer import RecallWriter, RecordWriter
+from tests.store.conftest import fenced
 from tests.store.gestures import decide, look_at_world
 
 BROKEN: dict[str, dict[str, Any]] = {
@@ -18,7 +19,6 @@ BROKEN: dict[str, dict[str, Any]] = {
     "an empty body": {"body": ""},
     "a body that is a list": {"body": "[]"},
     "a body that is a number": {"body": 7},
-    "a body that is an object": {"meta": {"body": {"seq": 1}}},
     "no body": {"drop": ("body",)},
     "a number that is a float": {"body": {"seq": 1.0}},
     "a number that is a text": {"body": {"seq": "1"}},
@@ -68,6 +68,7 @@ def test_a_broken_action_is_listed_with_its_id_and_the_others_as_usual(
     assert store.get_action("a", 1).action == broken
 
 
+@fenced
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_action_cannot_be_settled(store: ActionStore, recall: RecordWriter, kind: str) -> None:
     ref = recall.action("a", 1, **BROKEN[kind])
@@ -78,6 +79,18 @@ def test_a_broken_action_cannot_be_settled(store: ActionStore, recall: RecordWri
 
     assert caught.value.record_id == "a:act:1"
     assert look_at_world(store, recall, "a") == before
+
+
+@fenced
+def test_a_body_that_is_an_object_is_no_body(store: ActionStore, recall: RecordWriter) -> None:
+    """polign_db keeps no objects in metadata."""
+    ref = recall.action("a", 1, meta={"body": {"seq": 1}})
+
+    (reading,) = store.read_actions([ActionStatus.STARTED], limit=10).readings
+
+    assert isinstance(reading.action, Unreadable)
+    with pytest.raises(RecordUnreadable):
+        decide(store, ref)
 
 
 def test_an_id_without_a_number_is_listed_too(store: ActionStore, recall: RecordWriter) -> None:

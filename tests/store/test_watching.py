@@ -7,7 +7,10 @@ from datetime import timedelta
 from actions.records import NewEntry
 from actions.store.base import ActionStore
 from tests.recall_writer import RecordWriter
+from tests.store.conftest import fenced
 from tests.store.gestures import decide
+
+pytestmark = fenced
 
 
 def test_the_revision_moves_with_every_record(store: ActionStore, recall: RecordWriter) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 from actions.errors import StoreError
 from actions.records import ActionStatus, StoreCheck
+from actions.side_by_side import ask_each
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
-from console.stores import ActionStore, list_stores
+from console.stores import ActionStore, find_server, list_stores
 
 _OPEN = (ActionStatus.STARTED, ActionStatus.UNKNOWN)
 
@@ -24,15 +25,31 @@ class Command(Base):
         if not stores:
             refuse("no store is configured; set ACTION_STORES")
         unusable = []
-        for store in stores:
-            check = store.check()
-            problem = _problem(store, check)
-            for line in _lines(store.name, check, problem):
+        for store, (check, problem) in zip(stores, ask_each(stores, _ask), strict=True):
+            for line in [*_lines(store.name, check, problem), *_server_lines(store.name)]:
                 self.stdout.write(printable(line))
             if problem:
                 unusable.append(f"store {store.name}: {problem}")
         if unusable:
             refuse("; ".join(unusable))
+
+
+def _ask(store: ActionStore) -> tuple[StoreCheck, str]:
+    check = store.check()
+    return check, _problem(store, check)
+
+
+def _server_lines(name: str) -> list[str]:
+    """The tenant's own server, where the store's address names one."""
+    server = find_server(name)
+    if server is None:
+        return []
+    problem = server.check()
+    return [
+        f"{name}: warning: nothing can be written through its tenant's server: {problem}"
+        if problem
+        else f"{name}: decisions for live agents can be written through its tenant's server"
+    ]
 
 
 def _problem(store: ActionStore, check: StoreCheck) -> str:
@@ -48,6 +65,7 @@ def _problem(store: ActionStore, check: StoreCheck) -> str:
 
 
 def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
+    """What it is, what it cannot promise, what to mend."""
     if not check.is_reachable:
         return [f"{name}: not reachable: {problem}"]
     found = [
@@ -59,5 +77,6 @@ def _lines(name: str, check: StoreCheck, problem: str) -> list[str]:
     if problem:
         can = f"cannot be used: {problem}"
         remedy = [f"{name}: {check.why_not}"] if check.why_not else []
-        return [f"{name}: {check.server}; {can}", *remedy]
-    return [f"{name}: {check.server}; {', '.join(found)}; {can}", *(f"{name}: warning: {warning}" for warning in check.warnings)]
+        return [f"{name}: {check.server}; {can}", *remedy, *(f"{name}: caution: {caution}" for caution in check.cautions)]
+    said = [*(f"caution: {caution}" for caution in check.cautions), *(f"warning: {warning}" for warning in check.warnings)]
+    return [f"{name}: {check.server}; {', '.join(found)}; {can}", *(f"{name}: {line}" for line in said)]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import DatabaseError
+from django.utils import timezone
 
-from actions.queries import MAX_ROWS_PER_STORE, ActionFilter, ActionItem, list_actions
+from actions.queries import MAX_ROWS_PER_STORE, ActionFilter, ActionItem, StoreStatus, list_actions
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
+from console.models import KnownCount
 from console.shapes import item_json
 from console.stores import list_stores
 
@@ -20,7 +25,7 @@ _HEADINGS = ("STATE", "AGE", "TOOL", "ACTION", "WHAT")
 class Command(Base):
     help = (
         "List the open actions of every store, in the order of the queue: what is risky first, then the oldest. "
-        "A store that does not answer is named on stderr, the others are listed all the same, and the exit code is 1."
+        "A store that does not answer is named on stderr with what was last known of it, the others are listed all the same, and the exit code is 1."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -36,15 +41,12 @@ class Command(Base):
                 self.stdout.write(json.dumps(item_json(item)))
         elif page.items:
             self._print_table(page.items)
-        elif not any(store.problem for store in page.stores):
+        elif all(store.is_listed for store in page.stores):
             self.stdout.write("no open actions")
-        missing = [
-            f"store {s.name}: {s.problem or 'it has more open actions than are read at once'}"
-            for s in page.stores
-            if s.problem or s.is_truncated
-        ]
+        missing = [status for status in page.stores if status.problem or status.is_truncated]
         if missing:
-            refuse("; ".join(missing))
+            known = _known([status.name for status in missing if not status.is_listed])
+            refuse("; ".join(_missing(status, known.get(status.name)) for status in missing))
 
     def _print_table(self, items: tuple[ActionItem, ...]) -> None:
         rows = [_HEADINGS, *(_row(item) for item in items)]
@@ -54,6 +56,23 @@ class Command(Base):
         for row in rows:
             cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
             self.stdout.write("  ".join([*cells, row[-1]])[:width].rstrip())
+
+
+def _missing(status: StoreStatus, known: KnownCount | None) -> str:
+    said = f"store {status.name}: {status.problem or 'it has more open actions than are read at once'}"
+    if known is None:
+        return said
+    more, age = "+" if known.is_capped else "", _age(max(0, int((timezone.now() - known.counted_at).total_seconds())))
+    at = known.counted_at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{said} (last known: {known.in_doubt}{more} in doubt, at {at}, {age} ago)"
+
+
+def _known(names: Sequence[str]) -> dict[str, KnownCount]:
+    """What the console remembers of stores that are down; nothing where its own database does not answer either."""
+    try:
+        return {row.store: row for row in KnownCount.objects.filter(store__in=names)} if names else {}
+    except DatabaseError:
+        return {}
 
 
 def _row(item: ActionItem) -> tuple[str, ...]:

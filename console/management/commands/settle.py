@@ -10,6 +10,7 @@ from django.core.management.base import CommandParser
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
 from console.access import Right, has_any_role, may_somewhere
+from console.checks import recent_check
 from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
 from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, end_of_request
@@ -38,7 +39,7 @@ class Command(Base):
 
     def run(self, **options: Any) -> None:
         user = user_named(options["user"])
-        store_named(options["store"])
+        store = store_named(options["store"])
         request = DecisionRequest(
             outcome=options["outcome"],
             reason=options["reason"],
@@ -55,7 +56,11 @@ class Command(Base):
             refuse(f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one")
         if not may_somewhere(user, Right.READ, store=options["store"]):
             refuse(f"user {user.get_username()} has no role in store {options['store']}; their roles are limited to others")
-        self._say(decide(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user), request)
+        answer = decide(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user)
+        if answer.item is not None:
+            for caution in recent_check(store).cautions:
+                self.stderr.write(printable(f"caution: {caution}"))
+        self._say(answer, request)
 
     def _say(self, answer: Answer, request: DecisionRequest) -> None:
         for warning in answer.warnings:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("console", "0002_decision_ids_and_what_was_asked"),
+        ("console", "0003_known_counts"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
