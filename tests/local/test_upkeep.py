@@ -111,3 +111,9 @@ def test_wrong_usage_of_the_tests_is_2() -> None:
     done = subprocess.run([sys.executable, "-m", "local.test", "--no-such-option"], cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 2
+
+
+@pytest.mark.xdist_group("kept-together")
+def test_a_group_of_tests_stays_in_one_worker(request: pytest.FixtureRequest) -> None:
+    """Else each worker starts every server, and tests that share one take it from each other; said by the id, where there are workers."""
+    assert request.node.nodeid.endswith("@kept-together" if "PYTEST_XDIST_WORKER" in os.environ else "stays_in_one_worker")
