@@ -154,7 +154,7 @@ _POLICY: tuple[tuple[str, str, tuple[FormField, ...]], ...] = (
             FormField(
                 name="moves_money",
                 label="Moves money",
-                help="Decides its place in the queue and what is flagged.",
+                help="Decides which missing safeguards are flagged. The order of the queue goes by the name of the tool and its arguments.",
                 type=FieldType.CHOICE,
                 choices=_WEIGHTS,
             ),
