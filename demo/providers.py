@@ -72,7 +72,8 @@ def serve_mail(outside: Outside) -> None:
 
 async def _run_mail(outside: Outside) -> None:
     given = ["--host", HOST, "--imap-port", str(outside.mail_port), "--user", MAIL_USER, "--no-http"]
-    service = await Service.init(Service.parse([*given, "--password", outside.mail_password]))
+    # In one word: a password may begin with a dash.
+    service = await Service.init(Service.parse([*given, f"--password={outside.mail_password}"]))
     service.smtp = service.smtps = None  # nobody sends by it
     async with service.start():
         await asyncio.Event().wait()
