@@ -26,7 +26,7 @@ from local import processes
 from tests.resolvers.makers import make_action
 
 PAYMENT = {"id": "pay_1", "amount": 480.5, "currency": "EUR", "payee": "Halden GmbH", "reference": "INV-1"}
-EFFECTS = {
+EFFECTS: dict[str, tuple[str, dict[str, object]]] = {
     "send_email": (MAIL, {"to": "marta@example.com", "subject": "Re: \u202eyours", "body": "Hello\n"}),
     "create_payment": (PAYMENTS, PAYMENT),
     "open_ticket": (TICKETS, {"id": "T-1", "title": "Cold store 3", "body": "9 °C", "priority": "high"}),
@@ -101,7 +101,8 @@ def test_what_a_person_changed_stays_and_an_address_follows_its_server(settings:
     for _ in range(2):
         ensure_resolvers(outside, by)
         ensure_policies(by)
-    assert {one.version for one in (*list_definitions(), *all_policies().values())} == {1}
+    assert [one.version for one in list_definitions()] == [1, 1, 1]
+    assert {policy.version for policy in all_policies().values()} == {1}
     assert {tool for tool, policy in all_policies().items() if policy.mode == "settle"} == {"send_receipt"}
 
     mailbox = find_definition("sent-folder")
