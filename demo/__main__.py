@@ -38,6 +38,7 @@ from local.processes import ProcessGroup, ServerError
 
 WANTED_DOUBTS = 3
 READY_WITHIN = timedelta(seconds=90)
+RECEIPT_WITHIN = timedelta(seconds=10)
 STAY_POLL_S = 0.3
 TWO_STORES = """\
   One queue over two stores: customer care and billing keep their agents' records on PostgreSQL (main), operations on MongoDB (ops).
@@ -269,7 +270,7 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
     def is_ready() -> bool:
         stage.pump()
         face.require_alive()
-        return stage.is_over and face.answers() and all(map(is_quiet, stores))
+        return stage.is_over and face.answers() and all(map(is_quiet, stores)) and face.works()
 
     def is_quiet(store: str) -> bool:
         killed = {part.agent for part in parts if part.store == store and part.kill_in}
@@ -277,7 +278,14 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
         doubts = face.calls(token, state="interrupted,unknown", store=store, tool=",".join(cast.DOUBTED), **{"class": "external"})
         return len(doubts) >= WANTED_DOUBTS and not killed & in_flight
 
+    def is_receipt_settled() -> bool:
+        face.require_alive()
+        return not any(face.calls(token, state="interrupted,unknown", store=store, tool="send_receipt") for store in stores)
+
     processes.wait_until(is_ready, what=f"the console at {face.url}", timeout=READY_WITHIN)
+    # Whoever looks first sees it. Not for long: somebody may have changed what is done about receipts.
+    with contextlib.suppress(ServerError):
+        processes.wait_until(is_receipt_settled, what="the receipt's end", timeout=RECEIPT_WITHIN)
 
 
 def doubtful_agent(urls: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+from celery import Celery
 
 from demo.addresses import Addresses, action_stores
 from demo.home import Home, Refused, Secrets
@@ -77,6 +78,11 @@ class Console:
             return _get(f"{self.url}/healthz").is_success
         except httpx.HTTPError:
             return False
+
+    def works(self) -> bool:
+        """Whether a worker takes tasks: who asks a resolver right after the start should not wait for that."""
+        with Celery(broker=self.environment["CELERY_BROKER_URL"], set_as_current=False) as app:
+            return bool(app.control.ping(timeout=0.2, limit=1))
 
     def calls(self, token: str, *, state: str, store: str, **filters: str) -> list[dict[str, Any]]:
         """A store's calls in one of these states, by the API; the first fifty of them.
