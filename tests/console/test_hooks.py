@@ -182,7 +182,9 @@ def test_what_is_not_signed_well_changes_nothing(memory: RecordWriter, hook: New
     assert Hook.objects.get().called_at is None
 
 
-def test_unknown_addresses_long_bodies_and_other_methods_are_refused(memory: RecordWriter, hook: NewHook, amy: User) -> None:
+def test_unknown_addresses_long_bodies_and_other_methods_are_refused(
+    memory: RecordWriter, hook: NewHook, amy: User, caplog: pytest.LogCaptureFixture
+) -> None:
     answers: dict[int, Any] = {
         1: call(hook, {"key": KEY}, path=hook.path[:-1]),
         2: call(hook, {"key": KEY}, path=hook.path.replace("generic", "stripe")),
@@ -191,6 +193,8 @@ def test_unknown_addresses_long_bodies_and_other_methods_are_refused(memory: Rec
         5: Client().get(hook.path),
     }
     assert {number: answer.status_code for number, answer in answers.items()} == {1: 404, 2: 404, 3: 404, 4: 413, 5: 405}
+    assert "a call of a hook was refused: 413" in caplog.text
+    assert hook.path.rpartition("/")[2][:10] not in caplog.text
     hooks.remove_hook("payments", by=amy)
     assert call(hook, {"key": KEY}).status_code == 404
 
