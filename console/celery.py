@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import worker_before_create_process
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 app = Celery("console")
@@ -16,3 +18,11 @@ app.conf.beat_schedule = {
     "ask": {"task": "console.tasks.sweep_inquiries", "schedule": 2.0, "options": {"expires": 10}},
     "recheck": {"task": "console.tasks.recheck_failed", "schedule": 300.0, "options": {"expires": 240}},
 }
+
+
+@worker_before_create_process.connect
+def load_kinds(**_: Any) -> None:
+    """Import what resolvers speak by before the worker forks, else the first question in each of its processes waits for that."""
+    from console.services.definitions import list_kinds  # Django is set up by now, and was not when this module was imported
+
+    list_kinds()

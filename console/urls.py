@@ -15,6 +15,7 @@ from console.views import (
     events,
     eviction,
     history,
+    hooks,
     incidents,
     queue,
     resolvers,
@@ -95,6 +96,7 @@ pages: list[URLPattern | URLResolver] = [
     path("resolvers/", resolvers.resolvers, name="resolvers"),
     path("resolvers/<resolver:name>/", resolvers.resolver, name="resolver"),
     path("resolvers/<resolver:name>/dry-run/", resolvers.dry_run, name="resolver-dry-run"),
+    path("resolvers/<resolver:name>/hook/", resolvers.hook, name="resolver-hook"),
     path("resolvers/new/<resolver:kind>/", resolvers.new, name="resolver-new"),
     path("resolvers/new/<resolver:kind>/dry-run/", resolvers.new_dry_run, name="resolver-new-dry-run"),
     path("resolvers/<resolver:name>/expressions/", resolvers.expressions, name="resolver-expressions"),
@@ -116,6 +118,7 @@ machines: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("api/v1/", api.urls),
+    path("hooks/<slug:provider>/<slug:token>", hooks.call, name="hook"),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [*pages, *accounts, *machines]

@@ -27,9 +27,10 @@ from actions.records import Action, ActionClass, ActionStatus
 from demo import cast, console, databases, records
 from demo.addresses import Addresses, Passwords, stores_in
 from demo.cast import Part
-from demo.console import HOST, Console
+from demo.console import Console
 from demo.home import Home, Refused, Secrets
 from demo.kinds import MONGO, STORES
+from demo.outside import HOST, Outside, kept_outside
 from demo.prepare import USERNAME
 from demo.stage import RECORDS_URL, ROOT, Stage, inherited, resuming
 from local import processes, valkey
@@ -37,6 +38,7 @@ from local.processes import ProcessGroup, ServerError
 
 WANTED_DOUBTS = 3
 READY_WITHIN = timedelta(seconds=90)
+RECEIPT_WITHIN = timedelta(seconds=10)
 STAY_POLL_S = 0.3
 TWO_STORES = """\
   One queue over two stores: customer care and billing keep their agents' records on PostgreSQL (main), operations on MongoDB (ops).
@@ -154,7 +156,8 @@ def run(home: Home, *, port: int) -> None:
         broker = stack.enter_context(valkey.start(home.valkey))
         kept = home.secrets()
         addresses = databases.create(servers, stores, Passwords(console=kept.console_password, agents=kept.agents_password))
-        environment = console.environment(addresses, kept, broker=broker.url(), port=port)
+        outside = kept_outside(home.outside)
+        environment = console.environment(addresses, kept, outside, broker=broker.url(), port=port)
         stage = stack.enter_context(Stage(urls=addresses.agents, world=home.world, logs=home.logs, tell=tell))
         group = stack.enter_context(ProcessGroup())
         face = Console(home=home, servers=group, environment=environment, port=port)
@@ -162,7 +165,9 @@ def run(home: Home, *, port: int) -> None:
         tell("preparing the console; meanwhile the agents go to work")
         parts = who_plays(addresses.agents)
         stage.enter(parts)
+        face.start_providers()
         prepare(face, addresses, kept, stage)
+        wait_for_providers(face, outside)
         tell("starting web server and worker")
         face.start()
         token = home.token.read_text()
@@ -224,7 +229,7 @@ def who_plays_in(store: str, url: str, everybody: Sequence[Part]) -> list[Part]:
 
 
 def is_doubt(call: Action) -> bool:
-    return call.is_open and call.action_class is ActionClass.EXTERNAL
+    return call.is_open and call.action_class is ActionClass.EXTERNAL and call.tool in cast.DOUBTED
 
 
 def prepare(face: Console, addresses: Addresses, kept: Secrets, stage: Stage) -> None:
@@ -242,6 +247,22 @@ def prepare(face: Console, addresses: Addresses, kept: Secrets, stage: Stage) ->
     processes.wait_until(is_over, what="the console's preparation", timeout=READY_WITHIN)
 
 
+def wait_for_providers(face: Console, outside: Outside) -> None:
+    """Wait until they answer: a resolver that is refused once waits a minute before it asks again."""
+
+    def are_there() -> bool:
+        face.require_alive()
+        return all(map(answers, outside.ports))
+
+    processes.wait_until(are_there, what="mailbox, payment provider and tracker", timeout=READY_WITHIN)
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False
+
+
 def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[str], parts: Sequence[Part]) -> None:
     """Wait until every agent has played its part, the address answers, and each store has enough calls in doubt, by the API, and nobody
     in flight who was killed: for a few seconds a lease outlives its process."""
@@ -249,15 +270,22 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
     def is_ready() -> bool:
         stage.pump()
         face.require_alive()
-        return stage.is_over and face.answers() and all(map(is_quiet, stores))
+        return stage.is_over and face.answers() and all(map(is_quiet, stores)) and face.works()
 
     def is_quiet(store: str) -> bool:
         killed = {part.agent for part in parts if part.store == store and part.kill_in}
         in_flight = {call["agent"] for call in face.calls(token, state="in_flight", store=store)}
-        doubts = face.calls(token, state="interrupted,unknown", store=store, **{"class": "external"})
+        doubts = face.calls(token, state="interrupted,unknown", store=store, tool=",".join(cast.DOUBTED), **{"class": "external"})
         return len(doubts) >= WANTED_DOUBTS and not killed & in_flight
 
+    def is_receipt_settled() -> bool:
+        face.require_alive()
+        return not any(face.calls(token, state="interrupted,unknown", store=store, tool="send_receipt") for store in stores)
+
     processes.wait_until(is_ready, what=f"the console at {face.url}", timeout=READY_WITHIN)
+    # Whoever looks first sees it. Not for long: somebody may have changed what is done about receipts.
+    with contextlib.suppress(ServerError):
+        processes.wait_until(is_receipt_settled, what="the receipt's end", timeout=RECEIPT_WITHIN)
 
 
 def doubtful_agent(urls: Mapping[str, str]) -> str:
@@ -275,7 +303,8 @@ def welcome(url: str, password: str, home: Home, agent: str) -> str:
 
   Agents were killed inside their calls; each call in the queue may or may not have happened.
 {TWO_STORES if len(STORES[home.kind]) > 1 else ""}\
-  Say what did, then let its agent carry on, and see what it reads and does:
+  Evidence is being asked for: of the Sent folder, the payment provider, the ticket tracker. One receipt is settled by that alone.
+  Say what became of the others, then let its agent carry on, and see what it reads and does:
 
       ./run demo --resume {agent}
 

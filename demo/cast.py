@@ -12,6 +12,7 @@ from demo.scripts import SCRIPTS
 SHORT_LEASE_S = 3.0  # an agent that is killed is interrupted after so long
 LIVE_LEASE_S = 6.0  # renewed every third of it
 NEXT_SHIFT = 20  # agents of a later shift carry a number higher by this
+DOUBTED = ("send_email", "create_payment", "open_ticket")  # external tools whose calls stay open until a person decides
 HANGS = "{tool} takes its time"  # the last words before a call that never returns
 
 
@@ -40,8 +41,8 @@ class Part:
 
     @property
     def leaves_doubt(self) -> bool:
-        """Whether an external call is left open."""
-        return self.kill_in in ("send_email", "create_payment", "open_ticket")
+        """Whether an external call is left open that nobody but a person settles."""
+        return self.kill_in in DOUBTED
 
 
 CAST = (
@@ -52,6 +53,7 @@ CAST = (
     Part(agent="support-agent-3", script="reminder", kill_in="send_email"),
     Part(agent="ops-agent-1", script="cold-store", kill_in="open_ticket"),
     Part(agent="invoice-agent-6", script="month-end", kill_in="save_invoice", after=True),
+    Part(agent="receipt-agent-8", script="receipt", kill_in="send_receipt", after=True),  # its resolver settles that by itself
     Part(agent="support-agent-9", script="address"),
 )
 LIVE = Part(agent="outreach-agent-1", script="win-back", hang="send_email", lease_s=LIVE_LEASE_S)

@@ -11,13 +11,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+from celery import Celery
 
 from demo.addresses import Addresses, action_stores
 from demo.home import Home, Refused, Secrets
+from demo.outside import HOST, Outside
 from demo.stage import ROOT, inherited
 from local.processes import ProcessGroup
 
-HOST = "127.0.0.1"
+PROVIDERS = "providers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,15 @@ class Console:
         """Begin to make tables, user, audit schema and token, with the owner's rights on every store."""
         owners = action_stores({store.name: store.owner for store in addresses.stores})
         return self._spawn(
-            "prepare", ["demo.prepare", str(self.home.token)], {"ACTION_STORES": owners, "DEMO_PASSWORD": kept.password}
+            "prepare",
+            ["demo.prepare", str(self.home.token), str(self.home.outside)],
+            {"ACTION_STORES": owners, "DEMO_PASSWORD": kept.password},
         )
+
+    def start_providers(self) -> None:
+        """Start what resolvers ask: mailbox, payment provider, tracker."""
+        line = [sys.executable, "-m", "demo.providers", str(self.home.outside), str(self.home.world)]
+        self.servers.spawn(PROVIDERS, line, env=inherited(), cwd=ROOT, log=self.log(PROVIDERS))
 
     def start(self) -> None:
         """Start the web server, one worker, and beat beside it: inside the worker it could die and nobody would notice."""
@@ -62,13 +71,18 @@ class Console:
         """
         for name, code in self.servers.ended().items():
             if name != "prepare" or code != 0:
-                raise Refused(f"the console's process {name!r} ended with exit code {code}; see {self.log(name)}")
+                raise Refused(f"the process {name!r} ended with exit code {code}; see {self.log(name)}")
 
     def answers(self) -> bool:
         try:
             return _get(f"{self.url}/healthz").is_success
         except httpx.HTTPError:
             return False
+
+    def works(self) -> bool:
+        """Whether a worker takes tasks: who asks a resolver right after the start should not wait for that."""
+        with Celery(broker=self.environment["CELERY_BROKER_URL"], set_as_current=False) as app:
+            return bool(app.control.ping(timeout=0.2, limit=1))
 
     def calls(self, token: str, *, state: str, store: str, **filters: str) -> list[dict[str, Any]]:
         """A store's calls in one of these states, by the API; the first fifty of them.
@@ -92,7 +106,7 @@ def _get(url: str, **headers: str) -> httpx.Response:
         return client.get(url, headers=headers)
 
 
-def environment(addresses: Addresses, kept: Secrets, *, broker: str, port: int) -> dict[str, str]:
+def environment(addresses: Addresses, kept: Secrets, outside: Outside, *, broker: str, port: int) -> dict[str, str]:
     """The console's settings, as environment variables."""
     return {
         "DEMO": "1",
@@ -106,4 +120,5 @@ def environment(addresses: Addresses, kept: Secrets, *, broker: str, port: int) 
         "ALLOWED_HOSTS": f"{HOST} localhost",
         "BASE_URL": f"http://{HOST}:{port}",
         "EMAIL_URL": "console:",
+        "RESOLVER_ALLOWED_HOSTS": outside.allowed_hosts,
     }

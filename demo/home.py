@@ -59,6 +59,7 @@ class Home:
         self.world = self.kept / "world"
         self.logs = self.kept / "logs"
         self.token = self.kept / "demo.token"
+        self.outside = self.kept / "outside.json"
         self.schedule = self.kept / "celerybeat-schedule"
         self._secrets = self.kept / "demo.secrets.json"
         self.demo = folder / "demo.json"
@@ -153,7 +154,7 @@ class Home:
         postgres.remove_data(self.postgres)
         for folder in (self.mongo, self.valkey, self.world, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in (self._secrets, self.token, *self.folder.glob(f"{self.schedule.name}*")):
+        for file in (self._secrets, self.token, self.outside, *self.folder.glob(f"{self.schedule.name}*")):
             file.unlink(missing_ok=True)
         self._close_to_others()
 

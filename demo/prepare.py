@@ -1,6 +1,6 @@
-"""The console's part of a start, in one process: tables, the demo user with every role, the stores' histories, a token.
+"""The console's part of a start, in one process: tables, the demo user with every role, the stores' histories, a token, resolvers.
 
-`python -m demo.prepare TOKEN_FILE`; settings as for the console, but with the owner's addresses; DEMO_PASSWORD is the user's.
+`python -m demo.prepare TOKEN_FILE OUTSIDE_FILE`; settings as for the console, but with the owner's addresses; DEMO_PASSWORD is the user's.
 """
 
 from __future__ import annotations
@@ -9,12 +9,19 @@ import os
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from demo.outside import Outside
+from demo.policies import ensure_policies, ensure_resolvers
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 USERNAME = "demo"
 
 
 def main(argv: list[str]) -> int:
-    (token_file,) = map(Path, argv)
+    token_file, outside_file = map(Path, argv)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     import django
     from django.conf import settings
@@ -22,7 +29,9 @@ def main(argv: list[str]) -> int:
 
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
-    ensure_user(os.environ["DEMO_PASSWORD"])
+    user = ensure_user(os.environ["DEMO_PASSWORD"])
+    ensure_resolvers(Outside.read(outside_file), user)
+    ensure_policies(user)
     for store in settings.ACTION_STORES:
         call_command("prepare_store", store)
     if not token_file.exists():
@@ -33,7 +42,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def ensure_user(password: str) -> None:
+def ensure_user(password: str) -> User:
     """The demo user, a superuser: that is every role."""
     from django.contrib.auth import get_user_model
 
@@ -41,6 +50,7 @@ def ensure_user(password: str) -> None:
     if not user.check_password(password):
         user.set_password(password)
         user.save()
+    return user
 
 
 if __name__ == "__main__":

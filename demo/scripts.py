@@ -41,6 +41,10 @@ def email(to: str, subject: str, body: str, *, say: str = "", needs: str = "") -
     return Step(tool="send_email", args={"to": to, "subject": subject, "body": body}, say=say, needs=needs)
 
 
+def receipt(to: str, subject: str, body: str, *, say: str) -> Step:
+    return Step(tool="send_receipt", args={"to": to, "subject": subject, "body": body}, say=say)
+
+
 def payment(amount: float, payee: str, reference: str, *, say: str) -> Step:
     """Amounts are EUR and stay below 1000: larger ones need a second person."""
     args = {"amount": amount, "currency": "EUR", "payee": payee, "reference": reference}
@@ -269,6 +273,26 @@ ADDRESS = Script(
     closing="The corrected invoice went to Amira Haddad. Nothing is left to do.",
 )
 
+RECEIPT = Script(
+    user="Order A-1019 has been paid. Send the customer the receipt.",
+    steps=(
+        working_state(
+            goal="Send the receipt of order A-1019",
+            plan=["Look the order up", "Send the receipt"],
+            progress="Paid in full this morning",
+        ),
+        lookup("A-1019", "Who ordered it, and what did it cost?"),
+        receipt(
+            "per.lindqvist@example.com",
+            "Receipt for order A-1019",
+            "Dear Mr Lindqvist,\n\nwe have received 89.90 EUR for your wool blanket. Thank you.\n\nBilling",
+            say="The amount matches what was paid. Sending the receipt.",
+        ),
+        working_state(progress="Receipt sent", focus="", plan=[]),
+    ),
+    closing="Per Lindqvist has his receipt for A-1019.",
+)
+
 MONTH_END = Script(
     user="File the November invoice of the cleaning company.",
     steps=(
@@ -298,4 +322,5 @@ SCRIPTS: Mapping[str, Script] = {
     "win-back": WINBACK,
     "address": ADDRESS,
     "month-end": MONTH_END,
+    "receipt": RECEIPT,
 }

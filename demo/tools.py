@@ -20,6 +20,7 @@ CLASSES = {
     "lookup_order": "pure",
     "save_invoice": "idempotent",
     "send_email": "external",
+    "send_receipt": "external",
     "create_payment": "external",
     "open_ticket": "external",
 }
@@ -76,7 +77,12 @@ class Hands:
 
 
 def build_tools(hands: Hands) -> list[BaseTool]:
-    """The five tools, acting through these hands."""
+    """The six tools, acting through these hands."""
+
+    def post(name: str, to: str, subject: str, body: str, key: str) -> str:
+        message_id = f"<{key}@mail.example>"
+        hands.act(name, MAIL, key, {"message_id": message_id, "to": to, "subject": subject, "body": body})
+        return f"sent, message-id {message_id}"
 
     @tool
     def lookup_order(order: str) -> str:
@@ -97,9 +103,12 @@ def build_tools(hands: Hands) -> list[BaseTool]:
     @tool
     def send_email(to: str, subject: str, body: str, idempotency_key: Key = "") -> str:
         """Send an email."""
-        message_id = f"<{idempotency_key}@mail.example>"
-        hands.act("send_email", MAIL, idempotency_key, {"message_id": message_id, "to": to, "subject": subject, "body": body})
-        return f"sent, message-id {message_id}"
+        return post("send_email", to, subject, body, idempotency_key)
+
+    @tool
+    def send_receipt(to: str, subject: str, body: str, idempotency_key: Key = "") -> str:
+        """Send the receipt of a paid order."""
+        return post("send_receipt", to, subject, body, idempotency_key)
 
     @tool
     def create_payment(amount: float, currency: str, payee: str, reference: str, idempotency_key: Key = "") -> str:
@@ -116,4 +125,4 @@ def build_tools(hands: Hands) -> list[BaseTool]:
         hands.act("open_ticket", TICKETS, idempotency_key, {"id": number, "title": title, "body": body, "priority": priority})
         return f"opened {number}"
 
-    return [lookup_order, save_invoice, send_email, create_payment, open_ticket]
+    return [lookup_order, save_invoice, send_email, send_receipt, create_payment, open_ticket]

@@ -7,6 +7,7 @@ from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, D
 from console.models.decision_id import DecisionId
 from console.models.definition import Definition, Pace, Secret
 from console.models.grant import Grant, Role
+from console.models.hook import Hook, Provider
 from console.models.inquiry import Incident, Inquiry, StoredVerdict
 from console.models.known_count import KnownCount
 from console.models.note import Note
@@ -22,6 +23,7 @@ __all__ = [
     "DecisionState",
     "Definition",
     "Grant",
+    "Hook",
     "Incident",
     "Inquiry",
     "KnownCount",
@@ -29,6 +31,7 @@ __all__ = [
     "Note",
     "Pace",
     "Policy",
+    "Provider",
     "Role",
     "Secret",
     "StoredVerdict",

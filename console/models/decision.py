@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from actions.records import ActionRef
 from actions.redaction import redact_text
+from console.models.action_key import ActionKey
 
 
 class DecisionState(models.TextChoices):
@@ -87,6 +88,7 @@ class Decision(models.Model):
         indexes = [
             models.Index(fields=["store", "agent", "seq", "-id"], name="decision_by_action"),
             models.Index(fields=["next_try_at"], condition=Q(state=DecisionState.WAITING), name="decision_due"),
+            models.Index(ActionKey(), condition=Q(outcome=DecisionOutcome.FAILED), name="decision_failed_key"),
         ]
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from actions.records import ActionRef
+from console.models.action_key import ActionKey
 
 
 class Inquiry(models.Model):
@@ -23,6 +24,7 @@ class Inquiry(models.Model):
     asked_for = models.CharField(max_length=150, blank=True)  # who pressed "Ask now" since the last question; empty: by itself
     first_asked_at = models.DateTimeField(null=True)
     asked = models.PositiveIntegerField(default=0)
+    woken_at = models.DateTimeField(null=True)  # the provider called: a question that began before does not count as the answer
     misses = models.PositiveIntegerField(default=0)  # questions in a row without an answer
     problem = models.TextField(blank=True)  # why nobody could be asked, in one sentence
     first_holder = models.TextField(blank=True)  # of the lease when the action was first seen
@@ -38,6 +40,7 @@ class Inquiry(models.Model):
         indexes = [
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="inquiry_due"),
             models.Index(fields=["resolver"], condition=Q(asking_until__isnull=False), name="inquiry_asking"),
+            models.Index(ActionKey(), name="inquiry_key"),
         ]
 
     def __str__(self) -> str:

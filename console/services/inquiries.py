@@ -62,8 +62,8 @@ def recheck_failed() -> int:
     return sum(look_again(row) for row in rows[:200])
 
 
-def look_again(decision: Decision) -> bool:
-    """Make one failed action due once more: for the recheck of this decision, or because its provider called."""
+def look_again(decision: Decision, *, is_called: bool = False) -> bool:
+    """Make one failed action due once more: for the recheck of this decision, or because its provider called, which is not the recheck."""
     policy = all_policies().get(decision.tool)
     if policy is None or not policy.resolver:
         return False
@@ -73,12 +73,10 @@ def look_again(decision: Decision) -> bool:
         seq=decision.seq,
         defaults={"tool": decision.tool, "resolver": policy.resolver},
     )
+    now = timezone.now()
+    why = {"woken_at": now} if is_called else {"recheck_done": decision.decision_id}
     Inquiry.objects.filter(pk=row.pk).update(
-        due_at=timezone.now(),
-        queued_until=None,
-        recheck_of=decision.decision_id,
-        recheck_done=decision.decision_id,
-        resolver=policy.resolver,
+        due_at=now, queued_until=None, recheck_of=decision.decision_id, resolver=policy.resolver, **why
     )
     return True
 

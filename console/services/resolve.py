@@ -335,14 +335,16 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
         )
         is_open = ready.action.is_open
         reports_giving_up = verdict.has_given_up and now.given_up_at is None
+        # The provider called while it was being asked: what it told us of may not have been in its answer.
+        is_woken = now.woken_at is not None and now.asking_until is not None and now.woken_at >= _began(now.asking_until)
         Inquiry.objects.filter(pk=now.pk).update(
-            due_at=stored.check_again_at if is_open else None,
+            due_at=timezone.now() if is_woken else stored.check_again_at if is_open else None,
             queued_until=None,
             asking_until=None,
             asking_token="",
             asked_for="",
             problem="",
-            recheck_of=now.recheck_of if is_open else "",
+            recheck_of=now.recheck_of if is_open or is_woken else "",
             asked=F("asked") + 1,
             misses=0 if asked.finding.reply is Reply.ANSWERED else F("misses") + 1,
             first_asked_at=now.first_asked_at or stored.asked_at,
@@ -360,6 +362,11 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
     if decision is not None:
         attempt(decision.pk)
     return stored
+
+
+def _began(asking_until: datetime) -> datetime:
+    """When whoever holds a claim took it."""
+    return asking_until - timedelta(seconds=settings.RESOLVER_CLAIM_S)
 
 
 def _decide(row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Policy, verdict: Verdict) -> Decision | None:

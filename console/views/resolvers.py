@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, zip_longest
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
@@ -20,7 +21,7 @@ from console.access import Right, may, visible, visible_stores
 from console.addresses import parse_ref
 from console.evidence import VerdictView
 from console.htmx import render_part
-from console.models import Definition
+from console.models import Definition, Provider
 from console.policy_form import (
     Change,
     Typed,
@@ -41,6 +42,7 @@ from console.services.definitions import (
     secrets_set,
 )
 from console.services.dry_run import DryRun, run_draft, run_saved
+from console.services.hooks import HEADERS, NewHook, NoHook, find_hook, make_hook, remove_hook, set_hook_secret
 from console.services.policies import ChangedMeanwhile, all_policies
 from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
@@ -117,6 +119,36 @@ def new_expressions(request: HttpRequest, kind: str) -> HttpResponse:
     """The same for a resolver that was never saved."""
     require_admin(_user(request))
     return _expressions(request, request.POST.get("name", "").strip(), _kind_or_404(kind), None)
+
+
+@signed_in
+@only_post(lambda name: reverse("resolver", args=[name]))
+def hook(request: HttpRequest, name: str) -> HttpResponse:
+    """Make, sign otherwise or remove the address at which the provider calls. What is new is shown in this answer and never again."""
+    definition = _definition_or_404(request, name)
+    by, do = _user(request), request.POST.get("do", "")
+    new: NewHook | None = None
+    problem, status = "", 200
+    try:
+        if do == "make":
+            new = make_hook(name, request.POST.get("provider", ""), by=by)
+        elif do == "secret":
+            set_hook_secret(name, request.POST.get("hook_secret", "").strip(), by=by)
+        elif do == "remove":
+            remove_hook(name, by=by)
+        else:
+            problem, status = "Choose what to do.", 422
+    except InvalidDefinition as exc:
+        problem, status = f"The {exc.field}: {exc.problem}.", 422
+    except NoHook as exc:
+        problem, status = str(exc), 409
+    if not (new or problem):
+        return redirect(f"{reverse('resolver', args=[name])}#hook")
+    page = _context(request, name, _kind_or_404(definition.kind), definition, typed_of(definition))
+    page |= {"new_hook": new, "hook_problem": problem}
+    answer = render_part(request, "resolvers/resolver.html", "resolvers/_resolver.html", page, status=status)
+    answer["Cache-Control"] = "no-store"
+    return answer
 
 
 def _expressions(request: HttpRequest, name: str, kind: Kind, definition: Definition | None) -> HttpResponse:
@@ -288,6 +320,10 @@ def _context(
         "may_admin": may_admin,
         "history": _history(versions),
         "choices": _choices(request, tools) if may_admin else (),
+        "hook": find_hook(name) if definition is not None and may_admin else None,
+        "hook_providers": [(value, label, HEADERS[value]) for value, label in Provider.choices],
+        "hook_preferred": Provider.STRIPE if kind.name == "stripe" else Provider.GENERIC,
+        "base_url": settings.BASE_URL,
         "action_said": (request.POST.get("action", "") or request.GET.get("action", ""))[:300],
         "open_said": request.POST.get("open_action", "")[:300],
         "form_url": reverse("resolver", args=[name]) if definition is not None else reverse("resolver-new", args=[kind.name]),

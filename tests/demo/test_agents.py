@@ -29,7 +29,7 @@ from tests.servers import VECTOR_TEMPLATE
 pytestmark = pytest.mark.xdist_group("demo")  # one play for all of them
 
 EVERYBODY = cast_of([MAIN, OPS])
-EFFECTS = {"send_email": MAIL, "create_payment": PAYMENTS, "open_ticket": TICKETS, "save_invoice": INVOICES}
+EFFECTS = {"send_email": MAIL, "send_receipt": MAIL, "create_payment": PAYMENTS, "open_ticket": TICKETS, "save_invoice": INVOICES}
 
 
 @dataclass

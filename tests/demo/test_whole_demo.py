@@ -62,6 +62,26 @@ def test_a_settled_call_is_in_the_agents_history_and_not_repeated(demo: Demo) ->
     assert demo.run("verify_audit").stdout.splitlines()[-1].startswith("intact: ")
 
 
+def test_each_tool_has_somebody_to_ask_and_a_receipt_is_settled_by_that_alone(demo: Demo) -> None:
+    open_calls = [item for item in demo.actions("?class=external") if item["state"] in ("interrupted", "unknown")]
+    asked = [demo.ask(one) for one in open_calls if one["tool"] in ("send_email", "create_payment", "open_ticket")]
+
+    verdicts = {(one["agent"], one["tool"]): demo.verdict_after(one, before) for one, before in asked}
+
+    assert {tool for _, tool in verdicts} == {"send_email", "create_payment", "open_ticket"}
+    found = {agent for (agent, _), verdict in verdicts.items() if verdict["grade"] == "exact"}
+    assert found <= {"support-agent-7", "billing-agent-2", "ops-agent-4"}  # whose calls had an effect; a test settled one before
+    assert len(found) >= 2
+    assert {agent for (agent, _), verdict in verdicts.items() if verdict["outcome"] == "done"} == found
+    processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end")
+    (settled,) = demo.actions("?tool=send_receipt&state=done")
+    receipt = demo.action(settled)
+    assert settled["agent"] == "receipt-agent-8"
+    assert receipt["resolution"].startswith("resolver sent-folder: found by our key")
+    # Nothing else was settled without a person.
+    assert {agent for agent, _ in verdicts} <= {item["agent"] for item in demo.actions("?class=external")}
+
+
 def test_a_second_demo_is_refused_and_the_first_one_goes_on(demo: Demo) -> None:
     second = demo.run("demo")
 

@@ -61,12 +61,39 @@ class Demo:
         items: list[dict[str, Any]] = answer.raise_for_status().json()["items"]
         return items
 
+    def action(self, item: dict[str, Any]) -> dict[str, Any]:
+        return self._call("GET", item)
+
+    def ask(self, item: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """Ask now; answers the action and how many verdicts there were before."""
+        before = len(self.action(item)["verdicts"])
+        self._call("POST", item, "/resolve")
+        return item, before
+
+    def verdict_after(self, item: dict[str, Any], before: int) -> dict[str, Any]:
+        processes.wait_until(lambda: len(self.action(item)["verdicts"]) > before, what=f"a verdict about {item['agent']}")
+        verdict: dict[str, Any] = self.action(item)["verdicts"][-1]
+        return verdict
+
+    def _call(self, method: str, item: dict[str, Any], more: str = "") -> dict[str, Any]:
+        answer = httpx.request(
+            method,
+            f"{self.said['url']}/api/v1/actions/{item['store']}/{item['agent']}/{item['seq']}{more}",
+            headers={"Authorization": f"Bearer {self.said['token']}"},
+            trust_env=False,
+            timeout=20,
+        )
+        answer.raise_for_status()
+        return answer.json() if answer.content else {}
+
     def descendants(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def telling_command_lines(self, *kept: str) -> list[str]:
         """Of its processes those whose command lines, which everybody can read, hold a secret; `kept` are files of one secret each."""
         drawn = json.loads(next((self.folder / ".data").rglob("demo.secrets.json")).read_text())
+        outside = json.loads(next((self.folder / ".data").rglob("outside.json")).read_text())
+        drawn |= {name: outside[name] for name in ("mail_password", "payments_key", "tickets_token")}
         secrets = {*drawn.values(), self.said["token"], self.said["password"]}
         secrets |= {(self.folder / ".data" / file).read_text() for file in kept}
         lines = [" ".join(process.cmdline()) for process in self.descendants()]
