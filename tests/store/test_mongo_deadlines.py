@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,6 +20,8 @@ from tests.mongo_writer import MongoWriter
 from tests.store.conftest import with_collection, with_option
 from tests.store.gestures import decide, look_at_world, race, verify
 from tests.store.test_postgres_deadlines import QUESTIONS, Proxy, fail
+
+T = TypeVar("T")
 
 SHORT = Timeouts(answer_s=0.5, write_s=0.5, commit_s=0.3, pause_s=60)
 LONG_ENOUGH = 7
@@ -151,7 +154,15 @@ def test_it_is_asked_again_after_the_pause_and_found_well(far: Far) -> None:
     far.proxy.hang_up()
     far.proxy.swallows.clear()
 
-    assert decide(store, ref).turn_seq == 1
+    assert _sooner_or_later(lambda: decide(store, ref)).turn_seq == 1
+
+
+def _sooner_or_later(ask: Callable[[], T]) -> T:
+    """The driver's own look at the server may have been hung up on a moment ago, and that is then said once more."""
+    for _ in range(20):
+        with suppress(StoreUnavailable):
+            return ask()
+    return ask()
 
 
 def test_requests_beyond_the_first_ones_take_no_time(far: Far) -> None:
