@@ -144,7 +144,7 @@ def test_values_go_in_and_come_out_without_losing_a_digit(text: str, value: Any,
         ("double(a) / 0.0", 1, "the result is no number"),
         ("b'x'", 1, "not supported (bytes)"),
         ("a", "\ud800", "half of a character"),
-        ("a", object(), "holds a object"),
+        ("a", Ellipsis, "holds a ellipsis"),
     ],
     ids=str,
 )
