@@ -136,6 +136,12 @@
     });
     addEventListener("pageshow", (event) => { if (event.persisted) showSelection(); });
   }
+  document.addEventListener("click", (event) => {
+    const answer = event.target.closest("[data-dismiss]") && event.target.closest("#asked, #selection-answer");
+    if (!answer) return;
+    answer.replaceChildren();
+    answer.focus({ preventScroll: true });
+  });
   // Who pressed reads what became of it.
   document.body.addEventListener("htmx:afterSettle", (event) => { if (["asked", "selection-answer"].includes(event.detail.target.id)) event.detail.target.focus(); });
 

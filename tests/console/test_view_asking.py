@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db import connection, transaction
 from django.test import Client
+from django.utils import timezone
 from pytest_django import Settings
 
 from actions.errors import StoreUnavailable
@@ -283,3 +288,91 @@ def test_all_open_calls_of_an_agent_are_offered_on_an_action_of_it_and_older_one
 
     assert "2 of its open calls are being asked about." in said
     assert due() == {first, last}
+
+
+# --- at the same moment ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_gestures_over_the_same_actions_at_once_and_while_an_answer_comes_ask_once(
+    memory: RecordWriter, ana: User, bea: User, amy: User, provider: PaymentProvider
+) -> None:
+    configure(amy, provider)
+    refs = [payment(memory, f"billing-{n}") for n in range(6)]
+    slow = request_asking(refs[0], by=ana)
+    provider.gate.clear()
+
+    def alone(work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(5) as threads:
+        answer = threads.submit(alone, lambda: resolve.ask(slow.pk))
+        assert provider.waiting.acquire(timeout=20)
+        pressed = [
+            threads.submit(alone, lambda user=user, order=order: request_asking_many(refs[::order], by=user))
+            for user, order in ((ana, 1), (bea, -1), (ana, -1), (bea, 1))
+        ]
+        outcomes = [one.result(timeout=20) for one in pressed]
+        provider.gate.set()
+        assert answer.result(timeout=20) is not None
+    work()
+
+    assert all(one.inquiry for gesture in outcomes for one in gesture)
+    assert [provider.times_asked(ref) for ref in refs] == [1] * 6
+    assert Inquiry.objects.count() == StoredVerdict.objects.count() == 6
+
+
+def wait_until_somebody_waits_for_us() -> None:
+    deadline = time.monotonic() + 20
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))")
+            if cursor.fetchone()[0]:
+                return
+    raise AssertionError("nobody waits for a row of ours")
+
+
+def keep_an_answer(row: Inquiry) -> None:
+    """What a worker commits with the row locked."""
+    row.verdicts.create(
+        resolver="payments",
+        version=1,
+        policy_version=1,
+        outcome="unknown",
+        resolution="not yet",
+        evidence="{}",
+        asked_at=timezone.now(),
+        claim="",
+    )
+    Inquiry.objects.filter(pk=row.pk).update(due_at=None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_that_is_kept_while_the_gesture_waits_for_its_row_is_not_asked_for_again(
+    memory: RecordWriter, ana: User, amy: User, provider: PaymentProvider
+) -> None:
+    configure(amy, provider)
+    ref = payment(memory, "billing-7")
+    row = request_asking(ref, by=ana)
+
+    def press() -> Any:
+        try:
+            return request_asking_many([ref], by=ana)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            Inquiry.objects.select_for_update().get(pk=row.pk)
+            pressed = threads.submit(press)
+            wait_until_somebody_waits_for_us()
+            keep_an_answer(row)
+        (outcome,) = pressed.result(timeout=20)
+
+    assert outcome.inquiry is None
+    assert outcome.answered is not None
+    row.refresh_from_db()
+    assert row.due_at is None
