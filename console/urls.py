@@ -90,6 +90,7 @@ pages: list[URLPattern | URLResolver] = [
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
     path("agents/<store:store>/<agent:agent>/eviction/", eviction.eviction, name="eviction"),
     path("agents/<store:store>/<agent:agent>/ask/", asking.ask_agent, name="agent-ask"),
+    path("asking/", asking.ask_selected, name="asking"),
     path("tools/", tools.tools, name="tools"),
     path("tools/<tool:slug>/", tools.tool, name="tool"),
     path("simulator/", tools.simulator, name="simulator"),

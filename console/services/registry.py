@@ -15,7 +15,8 @@ from django.db.models import Count, Q
 from actions.errors import StoreError
 from actions.facts import CallKind, kind_of_name
 from actions.queries import MAX_ROWS_PER_STORE
-from actions.records import CLOSED_STATUSES, OPEN_STATUSES, Action, ActionClass, ActionRef, Reading
+from actions.records import CLOSED_STATUSES, OPEN_STATUSES, Action, ActionClass, ActionRef, ActionsRead, Reading
+from actions.side_by_side import ask_each
 from actions.store.base import ActionStore
 from actions.times import SECOND
 from console.access import may_see_tool, visible, visible_stores
@@ -79,18 +80,17 @@ class _Seen:
 
 
 def read_registry(user: User) -> Registry:
-    """Every tool that this person may see, by name. Two reads of each store, three statements to the console's database and one a store."""
+    """Every tool that this person may see, by name. Two reads of each store, side by side; three statements here, and one a store."""
     seen: dict[str, _Seen] = {}
     problems: dict[str, str] = {}
     truncated = []
     may_see = visible(user)
-    for store in visible_stores(user):
-        try:
-            opened = store.read_actions(OPEN_STATUSES, limit=MAX_ROWS_PER_STORE)
-            closed = store.read_actions(CLOSED_STATUSES, limit=MAX_CLOSED_PER_STORE)
-        except StoreError as exc:
-            problems[store.name] = exc.problem
+    stores = visible_stores(user)
+    for store, read in zip(stores, ask_each(stores, _read), strict=True):
+        if isinstance(read, StoreError):
+            problems[store.name] = read.problem
             continue
+        opened, closed = read
         if opened.is_truncated:
             truncated.append(store.name)
         mine = [a for a in _actions([*opened.readings, *closed.readings]) if may_see(store.name, a.tool)]
@@ -135,6 +135,14 @@ def design_gaps(policy: Policy, definition: Definition | None, classes: Collecti
         yield f"Its resolver {definition.name} is switched off, so nobody is asked."
     if len(classes) > 1:
         yield f"It is recorded as {' and as '.join(sorted(classes))}: agents disagree about what a second run does."
+
+
+def _read(store: ActionStore) -> tuple[ActionsRead, ActionsRead] | StoreError:
+    try:
+        opened = store.read_actions(OPEN_STATUSES, limit=MAX_ROWS_PER_STORE)
+        return opened, store.read_actions(CLOSED_STATUSES, limit=MAX_CLOSED_PER_STORE)
+    except StoreError as exc:
+        return exc
 
 
 def _actions(readings: Iterable[Reading]) -> list[Action]:

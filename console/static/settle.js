@@ -87,6 +87,64 @@
     if (event.target.id === "queue") event.detail.path = location.pathname + location.search;
   });
 
+  // --- selecting: what is ticked is this tab's, kept by the address of the list, and outlives whatever the server draws ---
+  const selection = find("#selection");
+  let selected = new Set();
+  const boxes = () => all("#queue .pick input");
+  // Asked for when needed: an action that is opened beside the list is no other list.
+  function selectionKey() {
+    const query = new URLSearchParams(location.search);
+    query.delete("open");
+    return mine + "selected:" + query;
+  }
+  function showSelection() {
+    const here = boxes();
+    for (const box of here) box.checked = selected.has(box.value);
+    // Who has left the list has left the selection: nothing is asked about that is not seen.
+    selected = new Set(here.filter((box) => box.checked).map((box) => box.value));
+    try { sessionStorage.setItem(selectionKey(), JSON.stringify([...selected])); } catch { /* full: it lasts as long as the page */ }
+    const every = find("[data-select-all]"), count = selected.size;
+    if (every) { every.checked = count > 0 && count === here.length; every.indeterminate = count > 0 && count < here.length; }
+    const said = find("[data-selected-said]", selection), words = count ? `${count} selected` : "Nothing selected";
+    if (said.textContent !== words && (count || said.textContent)) said.textContent = words;
+    find("[data-selected-count]", selection).textContent = ` (${count})`;
+    if (!count && selection.contains(document.activeElement)) (every || find("#main")).focus({ preventScroll: true });
+    selection.hidden = !count && find(".no-answer", selection).hidden;
+  }
+  function restoreSelection() {
+    const kept = sessionStorage.getItem(selectionKey());
+    selected = new Set(kept ? JSON.parse(kept) : boxes().filter((box) => box.defaultChecked).map((box) => box.value));
+    showSelection();
+  }
+  if (selection) {
+    document.addEventListener("change", (event) => {
+      const box = event.target;
+      if (box.matches("[data-select-all]")) selected = new Set(box.checked ? boxes().map((one) => one.value) : []);
+      else if (!box.matches(".pick input")) return;
+      else if (box.checked) selected.add(box.value);
+      else selected.delete(box.value);
+      showSelection();
+    });
+    document.addEventListener("click", (event) => { if (event.target.closest("[data-select-none]")) { selected = new Set(); showSelection(); } });
+    // A live update draws every box as the server knows it: empty.
+    document.body.addEventListener("htmx:afterSwap", (event) => { if (event.detail.target.id === "queue" || find("#queue", event.detail.target)) showSelection(); });
+    // What is being asked about is done with; what could not be stays selected.
+    document.body.addEventListener("htmx:afterSettle", (event) => {
+      if (event.detail.target.id !== "selection-answer") return;
+      for (const line of all("[data-asked]", event.detail.target)) selected.delete(line.dataset.asked);
+      showSelection();
+    });
+    addEventListener("pageshow", (event) => { if (event.persisted) showSelection(); });
+  }
+  document.addEventListener("click", (event) => {
+    const answer = event.target.closest("[data-dismiss]") && event.target.closest("#asked, #selection-answer");
+    if (!answer) return;
+    answer.replaceChildren();
+    answer.focus({ preventScroll: true });
+  });
+  // Who pressed reads what became of it.
+  document.body.addEventListener("htmx:afterSettle", (event) => { if (["asked", "selection-answer"].includes(event.detail.target.id)) event.detail.target.focus(); });
+
   let versions = new Map();
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
@@ -134,6 +192,7 @@
   const mine = "draft:" + (document.body.dataset.user || "") + ":";
   const forget = (keep) => { for (const key of Object.keys(sessionStorage)) if (key.startsWith("draft:") && !(keep && key.startsWith(keep))) sessionStorage.removeItem(key); };
   if (document.body.dataset.user) forget(mine);
+  if (selection) restoreSelection();
   const draftKey = (form) => mine + form.dataset.draft;
   const DRAFT = ["outcome", "reason", "result", "error", "look_again_at"];
   function keepDraft(form) {
@@ -240,7 +299,7 @@
   function move(step) {
     const links = all(".strip .what a");
     if (!links.length) return;
-    const current = links.indexOf(document.activeElement);
+    const current = links.findIndex((link) => link.closest(".strip").contains(document.activeElement));
     const from = current >= 0 ? current : links.findIndex((link) => link.closest("[aria-current]"));
     links[Math.min(links.length - 1, Math.max(0, from + step))].focus();
   }
@@ -251,17 +310,23 @@
     find("#decision").scrollIntoView();
     find("#reason").focus();
   }
+  function pick() {
+    const strip = document.activeElement.closest(".strip") || find(".strip[aria-current]");
+    const box = strip && find(".pick input", strip);
+    if (box) box.click();
+  }
   const keys = {
     j: () => move(1), k: () => move(-1), d: () => choose("done"), f: () => choose("failed"),
     r: () => { const ask = find("#ask-now"); if (ask) ask.click(); },
     o: () => { if (document.activeElement.matches(".strip a")) document.activeElement.click(); },
+    x: pick,
     "/": () => { const text = find("#f-text"); if (text) { text.closest("details").open = true; text.focus(); } },
     "?": () => help.showModal(),
     Escape: () => { const back = find("a[data-back]"); if (back) back.click(); },
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
-    if (event.target.matches("input:not([type=radio]), select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
+    if (event.target.matches("input:not([type=radio], [type=checkbox]), select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
     if (event.key !== "Escape" && single && !single.checked) return;
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });

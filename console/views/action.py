@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from django_htmx.http import push_url
@@ -13,14 +14,14 @@ from actions.errors import StoreError
 from actions.facts import LOWEST_RISK, CallKind
 from actions.queries import ActionItem, read_result
 from actions.records import ActionClass, ActionRef
-from console.access import Right, item_or_404, may, sees_problems
+from console.access import Right, item_or_404, may, may_somewhere, sees_problems
 from console.addresses import action_address
 from console.checks import recent_check
 from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.services.decisions import current_decisions, latest_notes
-from console.services.resolve import verdicts_of
+from console.services.resolve import open_calls_of, verdicts_of
 from console.store_news import told
 from console.stores import UnknownStore, find_server, get_store
 from console.untrusted import PREVIEW_CHARS, pretty
@@ -152,18 +153,33 @@ def _entries(request: HttpRequest, ref: ActionRef, tool: str) -> dict[str, Any]:
 
 
 def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
-    """What the agent says it is doing. Its words may concern every tool of the store, so they are for those who may see every tool."""
-    if not may(request.user, Right.READ, store=ref.store):
-        return {"is_agent_hidden": True}
+    """What the agent says it is doing, and how many open calls of it may be asked about.
+
+    Its words may concern every tool of the store, so they are for those who may see every tool.
+    """
     store = get_store(ref.store)
     try:
+        open_calls = {"open_calls": _open_calls(request, ref)}
+        if not may(request.user, Right.READ, store=ref.store):
+            return {"is_agent_hidden": True, **open_calls}
         return {
+            **open_calls,
             "working_state": store.find_working_state(ref.agent),
             "turns": store.list_turns(ref.agent, limit=TURNS_SHOWN),
             "pointers": store.list_pointers(ref.agent, limit=20),
         }
     except StoreError as exc:
         return {"agent_problem": told(request.user, ref.store, exc.problem)}
+
+
+def _open_calls(request: HttpRequest, ref: ActionRef) -> int:
+    """How many there are for this person; nobody is told to ask about none."""
+    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
+    return (
+        len(open_calls_of(ref.agent, ref.store, by=request.user))
+        if may_somewhere(request.user, Right.SETTLE, store=ref.store)
+        else 0
+    )
 
 
 def _whole(request: HttpRequest, item: ActionItem, title: str, text: str) -> HttpResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from console.models import Decision, Note
 from console.services import known_counts
 from console.services.decisions import current_decisions, latest_notes, list_stranded
 from console.services.evidence import Standing, standings_of
+from console.services.resolve import NobodyToAsk, check_askable
 from console.store_news import read_news
 from console.stores import ActionStore
 from console.untrusted import show
@@ -44,6 +45,7 @@ class Row:
     note: Note | None
     is_open_beside: bool
     standing: Standing | None = None  # what the world has said so far
+    can_be_selected: bool = False  # this person may ask the world about it
 
     @property
     def href(self) -> str:
@@ -93,10 +95,13 @@ def queue(request: HttpRequest) -> HttpResponse:
     require_known(stores, wanted.stores)
     page = _read(request, stores, wanted)
     known_counts.remember(page.stores)
+    rows = tuple(_rows(page.items, opened, visible(request.user, Right.SETTLE)))
     context: dict[str, Any] = {
         "filters": filters,
         "page": page,
-        "rows": tuple(_rows(page.items, opened)),
+        "rows": rows,
+        "can_select": any(row.can_be_selected for row in rows),
+        "selects_all": request.GET.get("select") == "all",
         "news": read_news(request.user, stores, page.stores),
         "stranded": list_stranded(request.user),
         "not_known": [store.name for store in page.stores if not store.is_listed],
@@ -138,7 +143,7 @@ def _read(request: HttpRequest, stores: Sequence[ActionStore], wanted: ActionFil
     )
 
 
-def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row]:
+def _rows(items: Sequence[ActionItem], opened: ActionRef | None, may_settle: Callable[[str, str], bool]) -> Iterator[Row]:
     refs = [item.ref for item in items]
     decisions, notes, standings = current_decisions(refs), latest_notes(refs), standings_of(refs)
     group = ""
@@ -152,8 +157,18 @@ def _rows(items: Sequence[ActionItem], opened: ActionRef | None) -> Iterator[Row
             note=notes.get(item.ref),
             is_open_beside=item.ref == opened,
             standing=standings.get(item.ref),
+            can_be_selected=_is_askable(item) and may_settle(item.store, item.action.tool if item.action else ""),
         )
         group = heading
+
+
+def _is_askable(item: ActionItem) -> bool:
+    """Whether the record allows a question, and an address can name it in one."""
+    try:
+        check_askable(item)
+    except NobodyToAsk:
+        return False
+    return bool(action_address(item.store, item.agent, item.seq))
 
 
 def _plain_tools(items: Sequence[ActionItem]) -> list[str]:
