@@ -30,7 +30,7 @@ SECRET_KEY = env.text("SECRET_KEY", _DEVELOPMENT_SECRET)
 ALLOWED_HOSTS = env.hosts("ALLOWED_HOSTS") or (["localhost", "127.0.0.1", "[::1]"] if DEBUG else [])
 CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
 BASE_URL = env.base_url("BASE_URL", "http://localhost:8000")  # as people reach it; stands in mails and webhooks
-# Newest first. To rotate: put a new key in front, re-encrypt or wait, take the old one out.
+# Newest first. To rotate: put a new key in front, restart, `reseal_secrets`, take the old one out.
 SECRETS_KEYS = env.keys("SECRETS_KEY") or ((_DEVELOPMENT_KEY,) if DEBUG else ())
 AUDIT_SIGNING_KEYS = env.keys("AUDIT_SIGNING_KEY") or ((_DEVELOPMENT_KEY,) if DEBUG else ())
 
@@ -207,6 +207,7 @@ if CELERY_BROKER_URL.startswith(("redis", "sentinel")):
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
         "socket_connect_timeout": 3,
+        "socket_timeout": 3,  # a broker that hangs is one that does not answer; a worker's own wait for messages is 1 s
     }
 elif CELERY_BROKER_URL.startswith("amqp"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
@@ -214,7 +215,7 @@ elif CELERY_BROKER_URL.startswith("amqp"):
 # --- Resolvers --------------------------------------------------------------------------------------------------------
 
 RESOLVER_SWEEP_S = 2.0  # as celery.py schedules it
-RESOLVER_CLAIM_S = 45  # whoever asks longer has died; a resolver's own limit is 10 s
+RESOLVER_CLAIM_S = 30  # whoever asks longer has died; a resolver's own limit is 10 s, a store's too
 # Dotted paths that a `python` resolver may name, and host or host:port that may be asked over http or in a private network.
 RESOLVER_CALLABLES = tuple(env.words("RESOLVER_CALLABLES"))
 RESOLVER_ALLOWED_HOSTS = tuple(env.words("RESOLVER_ALLOWED_HOSTS"))

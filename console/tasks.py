@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from celery import shared_task
+from django.db import connection
 from kombu.exceptions import OperationalError
 
 from console.services import deliver as deliveries
@@ -37,6 +38,8 @@ def ask(inquiry_pk: int) -> None:
 
 def send_asking(inquiry_pks: Iterable[int]) -> None:
     """Ask now, by a worker. Where no broker takes it, the sweep finds the question half a minute later."""
+    if not connection.in_atomic_block:
+        connection.close()  # a broker that hangs must not keep a connection that others are waiting for
     for pk in inquiry_pks:
         try:
             ask.delay(pk)

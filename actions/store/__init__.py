@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from actions.errors import StoreUnusable
-from actions.store.addresses import split_address
+from actions.store.addresses import check_login, split_address
 from actions.store.base import ActionStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
@@ -22,6 +22,7 @@ def open_store(url: str, *, name: str = "main", entries_url: str | None = None) 
     Raises:
         StoreUnusable: no adapter for this scheme, or a part of the URL is malformed. Nothing was connected to.
     """
+    check_login(name, url)
     url, _ = split_address(name, url)
     # Not urlsplit: it raises on some malformed hosts, and its error repeats the address.
     match = _SCHEME.match(url)

@@ -11,6 +11,19 @@ from actions.errors import StoreUnusable
 PARAMETERS = ("serve", "serve_key")
 
 
+def check_login(name: str, url: str) -> None:
+    """Refuse a user or password with a bare `@` or `/`: what follows would be taken for a host or a database, and be told in errors.
+
+    Raises:
+        StoreUnusable: the sentence repeats nothing of the address.
+    """
+    place, _, path = url.partition("://")[2].partition("?")[0].partition("/")
+    if place.count("@") > 1 or "@" in path:
+        raise StoreUnusable(
+            name, "its address has an @ too many; write special characters of user and password as %XX (@ is %40, / is %2F)"
+        )
+
+
 def take_out(url: str, names: Collection[str]) -> tuple[str, Mapping[str, str]]:
     """The address without these parameters, and their values, decoded; of one that stands twice the last."""
     base, question, query = url.partition("?")

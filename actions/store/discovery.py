@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from actions.errors import InvalidQuery, StoreUnusable
-from actions.store.addresses import take_out
+from actions.store.addresses import check_login, take_out
 
 MAX_COLLECTIONS = 1_000
 MAX_NAMESPACES = 10_000
@@ -107,6 +107,10 @@ def discover(url: str, *, namespaces: Collection[str] = ()) -> Discovery:
 
 def _look(url: str) -> Findings:
     scheme = url.partition(":")[0].lower()
+    try:
+        check_login("", url)
+    except StoreUnusable as exc:
+        raise InvalidQuery(exc.problem) from exc
     try:
         if scheme in ("postgres", "postgresql"):
             from actions.store.postgres_discovery import search

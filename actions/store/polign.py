@@ -120,7 +120,9 @@ class PolignStore:
             described = self._server.read(f"{self._path}/describe", until=self._until())
             has_records = described.status != NOT_FOUND
         except StoreError as exc:
-            return StoreCheck(is_reachable=not isinstance(exc, StoreUnavailable), why_not=exc.problem, cautions=CAUTIONS)
+            is_prepared, _, _ = self._check_entries()  # the history stands elsewhere
+            is_reachable = not isinstance(exc, StoreUnavailable)
+            return StoreCheck(is_reachable=is_reachable, is_prepared=is_prepared, why_not=exc.problem, cautions=CAUTIONS)
         is_prepared, why_not, warnings = self._check_entries()
         if not why_not and not has_records:
             why_not = (

@@ -216,7 +216,9 @@ class Server:
             return answer
         if status == NOT_FOUND and answer.error.startswith("not found"):
             return answer
-        said = self._address.hide_key(" ".join((answer.error or text.decode("utf-8", "replace")).split()))[:200]
+        # Of what is not polign_db's nothing is repeated but its kind: it may be anybody's page.
+        said = answer.error if body is not None else response.headers.get("content-type", "")
+        said = self._address.hide_key(" ".join(said.split()))[:200]
         raise self._error(status, said, is_polign=body is not None, is_write=is_write)
 
     def _error(self, status: int, said: str, *, is_polign: bool, is_write: bool) -> StoreError:

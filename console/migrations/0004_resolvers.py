@@ -94,6 +94,7 @@ class Migration(migrations.Migration):
                 ("grade", models.CharField(blank=True, max_length=8)),
                 ("resolution", models.TextField()),
                 ("evidence", models.TextField()),
+                ("is_answered", models.BooleanField(default=True)),
                 ("is_negative", models.BooleanField(default=False)),
                 ("asked_at", models.DateTimeField()),
                 ("check_again_at", models.DateTimeField(null=True)),

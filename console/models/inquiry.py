@@ -62,6 +62,7 @@ class StoredVerdict(models.Model):
     grade = models.CharField(max_length=8, blank=True)
     resolution = models.TextField()
     evidence = models.TextField()
+    is_answered = models.BooleanField(default=True)  # False: nobody answered, which says nothing about the world
     is_negative = models.BooleanField(default=False)
     asked_at = models.DateTimeField()
     check_again_at = models.DateTimeField(null=True)

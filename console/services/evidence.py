@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 from django.utils import timezone
 
@@ -20,6 +20,8 @@ from console.services.decisions import of_actions
 
 MAX_REFS = 20_000
 NOBODY_ASKED = "none"
+_TELLING_FIRST = ("-is_answered", "-pk")
+"""The newest verdict that somebody answered; one that nobody answered takes nothing back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def standings_of(refs: Collection[ActionRef]) -> dict[ActionRef, Standing]:
     wanted = {ref for ref in refs if is_possible(ref)}
     if not wanted:
         return {}
-    newest = StoredVerdict.objects.filter(inquiry=OuterRef("pk")).order_by("-pk")
+    newest = StoredVerdict.objects.filter(inquiry=OuterRef("pk")).order_by(*_TELLING_FIRST)
     said = JSONObject(
         resolver="resolver",
         outcome="outcome",
@@ -82,8 +84,8 @@ def find_verdict(ref: ActionRef, evidence_id: str) -> StoredVerdict | None:
 
 
 def _newest_verdicts() -> QuerySet[StoredVerdict]:
-    newer = StoredVerdict.objects.filter(inquiry=OuterRef("inquiry"), pk__gt=OuterRef("pk"))
-    return StoredVerdict.objects.filter(~Exists(newer))
+    newest = StoredVerdict.objects.filter(inquiry=OuterRef("inquiry")).order_by(*_TELLING_FIRST)
+    return StoredVerdict.objects.filter(pk=Subquery(newest.values("pk")[:1]))
 
 
 def _standing(row: Any) -> Standing:

@@ -11,8 +11,9 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -21,7 +22,7 @@ from django.utils import timezone
 
 from actions.errors import ActionsError
 from actions.resolvers.base import InvalidDefinition
-from console.models import Decision, DecisionOutcome, DecisionState, Definition, Hook, Incident, Inquiry, Provider
+from console.models import Decision, DecisionOutcome, DecisionState, Definition, Hook, Incident, Inquiry, Provider, StoredVerdict
 from console.models.action_key import ActionKey
 from console.services.changes import bump
 from console.services.definitions import find_definition, options_of, require_admin
@@ -34,6 +35,7 @@ TOLERANCE_S = 300
 """How far a signature's time may lie from ours, in either direction; as Stripe's own libraries have it."""
 MOST_PER_MINUTE = 600
 MOST_WOKEN = 20
+SPARED = timedelta(seconds=5)
 HEADERS: Mapping[str, str] = {Provider.STRIPE: "Stripe-Signature", Provider.GENERIC: "X-Settle-Signature"}
 _MOST_SIGNATURES = 8  # several stand in one header while a secret is being rotated
 _MAX_HEADER_CHARS = 2_000
@@ -171,6 +173,13 @@ def _count(hook: Hook) -> None:
         row.update(minute=minute, calls=calls, called_at=timezone.now())
 
 
+def _spare_who_has_just_answered(woken: Collection[int]) -> None:
+    """A call sent again and again costs its provider one question in that time; it may also be one that the last answer did not know of yet."""
+    recent = StoredVerdict.objects.filter(inquiry__in=woken, is_answered=True, asked_at__gt=timezone.now() - SPARED)
+    for verdict in recent.order_by("inquiry_id", "-pk").distinct("inquiry_id"):
+        Inquiry.objects.filter(pk=verdict.inquiry_id).update(due_at=verdict.asked_at + SPARED)
+
+
 def _wake(hook: Hook, key: str) -> list[int]:
     """Open questions about this key are due now; one that was written as failed is looked at once more, unless an incident says it already."""
     tools = [tool for tool, policy in all_policies().items() if policy.resolver == hook.name]
@@ -179,6 +188,7 @@ def _wake(hook: Hook, key: str) -> list[int]:
         asked = Inquiry.objects.alias(key=ActionKey()).filter(key=key, tool__in=tools, resolver=hook.name)
         woken = {row.pk: row.store for row in asked.order_by("pk")[:MOST_WOKEN]}
         Inquiry.objects.filter(pk__in=woken).update(due_at=now, queued_until=None, woken_at=now)
+        _spare_who_has_just_answered(woken)
         failed = Decision.objects.alias(key=ActionKey()).filter(key=key, outcome=DecisionOutcome.FAILED, tool__in=tools)
         for decision in failed.filter(state=DecisionState.WRITTEN).order_by("-pk")[:MOST_WOKEN]:
             ref = {"store": decision.store, "agent": decision.agent, "seq": decision.seq}

@@ -437,6 +437,7 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
             grade=verdict.grade.value if verdict.grade else "",
             resolution=as_column(redact_text(verdict.resolution)),
             evidence=evidence_text(verdict.evidence),
+            is_answered=verdict.evidence.is_answered,
             is_negative=verdict.evidence.is_negative,
             asked_at=to_datetime(asked.finding.asked_at),
             check_again_at=to_datetime(verdict.check_again_at) if verdict.check_again_at is not None else None,

@@ -7,6 +7,8 @@ import base64
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
+from console.models import Hook, Secret
+
 
 class CannotUnseal(Exception):
     """None of SECRETS_KEY's keys opens it: a key was taken out before what it had encrypted was set anew."""
@@ -31,6 +33,29 @@ def reseal(ciphertext: bytes | memoryview) -> bytes:
         return _keys().rotate(bytes(ciphertext))
     except InvalidToken as exc:
         raise CannotUnseal("no key of SECRETS_KEY opens this secret; set it again") from exc
+
+
+def reseal_all() -> tuple[int, tuple[str, ...]]:
+    """Every stored secret under the newest key: how many, and the names of those that none of the keys opens (they stay as they are).
+
+    Each by itself and only where it is still what was read, so that one set meanwhile is kept.
+    """
+    count, lost = 0, list[str]()
+    for secret in Secret.objects.order_by("name", "field"):
+        try:
+            new = reseal(secret.ciphertext)
+        except CannotUnseal:
+            lost.append(f"{secret.field} of resolver {secret.name}")
+            continue
+        count += Secret.objects.filter(pk=secret.pk, ciphertext=secret.ciphertext).update(ciphertext=new)
+    for hook in Hook.objects.order_by("name"):
+        try:
+            new = reseal(hook.secret)
+        except CannotUnseal:
+            lost.append(f"the hook of resolver {hook.name}")
+            continue
+        count += Hook.objects.filter(pk=hook.pk, secret=hook.secret).update(secret=new)
+    return count, tuple(lost)
 
 
 def _keys() -> MultiFernet:

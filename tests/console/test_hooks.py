@@ -26,7 +26,7 @@ from console.models import Hook, Incident, Inquiry, StoredVerdict
 from console.models.action_key import ActionKey
 from console.services import hooks, inquiries, resolve
 from console.services.decide import DecisionRequest, decide
-from console.services.hooks import NewHook, make_hook, set_hook_secret
+from console.services.hooks import SPARED, NewHook, make_hook, set_hook_secret
 from console.services.incidents import close_incident
 from console.stores import get_store
 from tests.console.asking import PAYMENT, TOOL, PaymentProvider, configure, payment_provider
@@ -123,15 +123,39 @@ def test_an_open_question_is_due_at_once_and_the_provider_is_believed_only_by_as
     assert resolve.ask(row.pk) is not None
     assert resolve.ask(row.pk) is None  # not due for a while
 
+    answered_a_while_ago()
     assert call(hook, {"key": KEY, "status": "succeeded"}).status_code == 204
     told = resolve.ask(row.pk)
     assert told is not None
     assert (told.outcome, status_of(ref)) == ("unknown", "started")
 
     provider.pay("billing-7", 1)
+    answered_a_while_ago()
     assert call(hook, {"key": KEY}).status_code == 204
     resolve.ask(row.pk)
     assert status_of(ref) == "done"
+
+
+def test_a_call_that_is_sent_again_and_again_asks_once_in_some_seconds(
+    memory: RecordWriter, hook: NewHook, ana: User, amy: User, provider: PaymentProvider
+) -> None:
+    ref = doubtful(memory)
+    inquiries.discover()
+    row = Inquiry.objects.get()
+    assert resolve.ask(row.pk) is not None
+
+    for _ in range(4):
+        assert call(hook, {"key": KEY}).status_code == 204
+        assert resolve.ask(row.pk) is None
+
+    row.refresh_from_db()
+    assert provider.times_asked(ref) == 1
+    assert row.due_at is not None
+    assert row.due_at - timezone.now() <= SPARED
+
+
+def answered_a_while_ago() -> None:
+    StoredVerdict.objects.update(asked_at=timezone.now() - 2 * SPARED)
 
 
 def test_stripes_own_signature_and_event_are_understood(memory: RecordWriter, hook: NewHook, amy: User) -> None:

@@ -23,6 +23,7 @@ from actions.times import format_rfc3339, from_datetime
 from console.models import Decision, Incident, Inquiry, StoredVerdict
 from console.services import inquiries, resolve
 from console.services.decide import DecisionRequest, decide
+from console.services.evidence import refs_with_verdict, standings_of
 from console.services.incidents import close_incident
 from console.services.policies import ChangedMeanwhile, InvalidPolicy, policy_of, save_policy
 from console.services.resolve import NobodyToAsk, request_asking
@@ -600,3 +601,24 @@ def test_a_change_of_the_resolver_asks_the_open_questions_anew(
     row = Inquiry.objects.get()
     assert row.due_at is not None
     assert row.due_at <= datetime.now(UTC)
+
+
+# --- what nobody answered --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_did_not_come_takes_nothing_back(
+    records: RecordWriter, ana: User, amy: User, provider: PaymentProvider
+) -> None:
+    ref = doubtful(records)
+    provider.pay("billing-7", 1)
+    configure(amy, provider)
+    ask(ref, ana)
+    provider.status = 500
+    unanswered = ask(ref, ana)
+
+    assert unanswered is not None
+    assert unanswered.outcome == "unknown"
+    standing = standings_of([ref])[ref]
+    assert (standing.outcome, standing.grade) == ("done", "exact")
+    assert ref in refs_with_verdict("done")
+    assert ref not in refs_with_verdict("unknown")

@@ -151,7 +151,7 @@ ANSWERS: dict[str, tuple[Callable[[], Canned], type[StoreError], str]] = {
     "a web page": (
         lambda: Canned(200, HTML, kind="text/html"),
         StoreUnusable,
-        "what answers there is not polign_db (200: <html>",
+        "what answers there is not polign_db (200: text/html",
     ),
     "another page": (lambda: Canned(404, "404 page not found"), StoreUnusable, "what answers there is not polign_db (404"),
     "a redirect": (lambda: Canned(302, "", headers={"Location": "/login"}), StoreUnusable, "not polign_db (302"),
@@ -170,7 +170,7 @@ ANSWERS: dict[str, tuple[Callable[[], Canned], type[StoreError], str]] = {
     "another node": (lambda: Canned(421, '{"error": "owned by node-2"}'), StoreUnusable, "another server of its fleet"),
     "what it does not offer": (lambda: Canned(501, '{"error": "not enabled"}'), StoreUnusable, "does not offer what we need"),
     "a failure": (lambda: Canned(500, '{"error": "write log append"}'), StoreUnavailable, "it failed (500: write log append)"),
-    "a gateway's failure": (lambda: Canned(502, HTML, kind="text/html"), StoreUnavailable, "it failed (502: <html>"),
+    "a gateway's failure": (lambda: Canned(502, HTML, kind="text/html"), StoreUnavailable, "it failed (502: text/html"),
     "a refusal": (
         lambda: Canned(400, '{"error": "filter: unknown operator"}'),
         StoreUnusable,
