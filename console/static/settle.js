@@ -229,6 +229,13 @@
     event.stopImmediatePropagation();
     preview(event.target, 0);
   }, true);
+  // In a form that does several things, Enter in a field presses the button of what the field is for.
+  document.addEventListener("keydown", (event) => {
+    const form = event.key === "Enter" && !event.isComposing && event.target.matches("input") && event.target.form;
+    if (!form || !find("[data-enter]", form)) return;
+    event.preventDefault();
+    find("button", event.target.closest("fieldset.dry") || find(".commit", form)).click();
+  });
   document.addEventListener("submit", (event) => {
     // Whoever signs out leaves nothing behind: the next person at this tab is another one.
     if (event.target.matches("[data-forget]")) forget("");
