@@ -211,6 +211,8 @@
     const form = event.target.closest("form[data-draft]");
     if (!form) return;
     keepDraft(form);
+    // A word about what stands beside the turn does not change the turn.
+    if (event.target.name === "seen_against") return;
     preview(form, event.target.name === "outcome" ? 0 : 250);
   });
   document.addEventListener("click", (event) => {
@@ -291,6 +293,9 @@
     // A part that says the same is left as it is: somebody may be reading it, with a detail opened.
     const version = event.detail.target.dataset.version;
     if (version && event.detail.fragment.firstElementChild && event.detail.fragment.firstElementChild.dataset.version === version) event.detail.shouldSwap = false;
+    // News for somebody who types: not where there is no form any more, nor while what they typed is on its way and its answer will say it.
+    const typed = find("#decision-form");
+    if (event.detail.target.id === "foot-news" && (!typed || typed.classList.contains("htmx-request"))) event.detail.shouldSwap = false;
     if (event.detail.target.id === "foot-news" && said && news && said.dataset.blocks === news.dataset.blocks) event.detail.shouldSwap = false;
   });
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);
