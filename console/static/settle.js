@@ -199,6 +199,13 @@
     const data = new FormData(form);
     sessionStorage.setItem(draftKey(form), JSON.stringify(DRAFT.map((name) => [name, data.get(name) || ""])));
   }
+  // Which draft was sent last, if any: only of that may the door say that it is kept.
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post" || event.target.closest(".door")) return;
+    sessionStorage.setItem("sent", event.target.dataset.draft ? draftKey(event.target) : "");
+  }, true);
+  const promise = find("[data-draft-kept]");
+  if (promise) promise.hidden = !sessionStorage.getItem(sessionStorage.getItem("sent") || "");
   function prepare(within) {
     for (const form of all("form[data-draft]", within)) {
       const kept = sessionStorage.getItem(draftKey(form));

@@ -233,3 +233,32 @@ def test_a_button_that_waits_stays_readable_under_the_pointer(records: RecallWri
 
     assert button.evaluate("one => getComputedStyle(one).backgroundColor") == rest
     assert re.match(r"rgb", rest)
+
+
+def test_the_door_promises_what_was_typed_only_where_it_is_kept(records: RecallWriter, eve: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    page = signed_in(eve)
+    kept = page.get_by_text("What you typed is kept in this tab.")
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Typed by eve")
+    expect(page.locator(".slip dd").last).to_contain_text("Typed by eve")
+    cookies = page.context.cookies()
+
+    page.context.clear_cookies(name="sessionid")
+    page.locator("#decision [data-once]").click()
+    expect(page.get_by_text("Your session had ended.")).to_be_visible()
+    expect(kept).to_be_visible()
+
+    page.context.add_cookies(cookies)  # type: ignore[arg-type]
+    page.goto("/tools/send_email/")
+    page.fill("#field-settle_window_s", "90 min")
+    page.context.clear_cookies(name="sessionid")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Your session had ended.")).to_be_visible()
+    expect(kept).to_be_hidden()
+
+    page.context.add_cookies(cookies)  # type: ignore[arg-type]
+    page.goto("/actions/main/m-1/1/")
+    expect(page.locator("#reason")).to_have_value("Typed by eve")
+    assert records.body_of("m-1:act:1")["status"] == "started"
