@@ -141,7 +141,10 @@ class QueueFilters(forms.Form):
 
 
 class DecisionForm(forms.Form):
-    """What happened, and how the person knows. `turn_seen` is the digest of the turn that stood on the screen when it was sent."""
+    """What happened, and how the person knows. `turn_seen` is the digest of the turn that stood on the screen when it was sent.
+
+    `seen_against` is the verdict that the person has seen and decides against.
+    """
 
     outcome = forms.ChoiceField(choices=[(outcome.value, outcome.label) for outcome in OUTCOMES])
     reason = forms.CharField(
@@ -154,6 +157,7 @@ class DecisionForm(forms.Form):
     seen = forms.CharField(required=False, max_length=64)
     turn_seen = forms.CharField(required=False, max_length=64)
     evidence_id = forms.CharField(required=False, max_length=40)
+    seen_against = forms.CharField(required=False, max_length=40)
 
     outcome.error_messages["required"] = "Say what happened first."
 

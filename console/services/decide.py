@@ -37,7 +37,7 @@ from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.changes import bump
 from console.services.decisions import current_decisions
 from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, has_begun, lock, mark_written, turn_of
-from console.services.evidence import find_verdict
+from console.services.evidence import find_contradiction, find_verdict
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -196,11 +196,14 @@ def end_of_request(request: DecisionRequest, *, by: User) -> ActionEnd:
     return make_end(ActionStatus(request.outcome), request.reason, actor=actor_of(by), result=request.result, error=request.error)
 
 
-def warnings_about(item: ActionItem) -> tuple[str, ...]:
-    """What a person should know before and after deciding about this action."""
+def warnings_about(item: ActionItem, outcome: str) -> tuple[str, ...]:
+    """What a person should know who decides about this action, or has."""
+    found = []
     if item.action is not None and item.action.action_class is ActionClass.IDEMPOTENT:
-        return ("it is idempotent: left alone, its agent would run it again with the same key, which does no harm",)
-    return ()
+        found.append("it is idempotent: left alone, its agent would run it again with the same key, which does no harm")
+    if against := find_contradiction(item.ref, outcome):
+        found.append(f"{against.resolver} {against.says} ({against.evidence_id})")
+    return tuple(found)
 
 
 # --- deciding --------------------------------------------------------------------------------------------------------
@@ -445,7 +448,7 @@ def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: 
     if decision.state == DecisionState.WRITTEN:
         kind = AnswerKind.WRITTEN if fresh else AnswerKind.REPEATED
         detail = decision.why or "its agent reads it when it resumes"
-        return Answer(kind=kind, detail=detail, decision=decision, item=now, warnings=warnings_about(item))
+        return Answer(kind=kind, detail=detail, decision=decision, item=now, warnings=warnings_about(item, decision.outcome))
     if decision.state == DecisionState.REFUSED:
         return _refused(decision, problem, now, item.ref)
     if decision.state == DecisionState.WITHDRAWN:
@@ -453,7 +456,9 @@ def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: 
     if isinstance(problem, StoreError):
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; {_UNKNOWN_OUTCOME}", decision=decision, item=now)
     detail = f"not written yet: {redact_text(decision.why)}" if decision.why else f"not written yet: it is {decision.state}"
-    return Answer(kind=AnswerKind.WAITING, detail=detail, decision=decision, item=now, warnings=warnings_about(item))
+    return Answer(
+        kind=AnswerKind.WAITING, detail=detail, decision=decision, item=now, warnings=warnings_about(item, decision.outcome)
+    )
 
 
 def _refused(decision: Decision, problem: ActionsError | None, now: ActionItem | None, ref: ActionRef) -> Answer:

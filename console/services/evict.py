@@ -77,6 +77,7 @@ class Holding:
     """Who holds an agent, and what is known of it: what an admin looks at before evicting."""
 
     lease: Lease | None
+    leases_known: bool  # False: its store cannot say who holds it
     seen_since: Instant | None  # the first entry that names this holder as standing in a decision's way; None: nobody looked
     last_record: Instant | None  # its newest turn or action; None where it has none that can be read
     decisions: tuple[Decision, ...]  # that wait for the lease
@@ -102,6 +103,7 @@ def look(store_name: str, agent: str, *, by: User) -> Holding:
     lease = store.find_lease(agent)
     return Holding(
         lease=lease,
+        leases_known=store.leases_known,
         seen_since=_seen_since(store, lease) if lease is not None and lease.is_live else None,
         last_record=_last_record(store, agent),
         decisions=_waiting(store_name, agent),

@@ -12,7 +12,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 from django.utils import timezone
 
-from actions.records import ActionRef
+from actions.records import ActionRef, ActionStatus
 from actions.resolvers.verdict import Grade, Outcome
 from console.access import is_possible
 from console.models import Inquiry, StoredVerdict
@@ -37,6 +37,52 @@ class Standing:
     is_answered: bool = True
     check_again_at: datetime | None = None
     has_given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """The newest verdict about an action, where a decision would say otherwise. A person may; they should know it first."""
+
+    evidence_id: str
+    resolver: str
+    says: str  # as it goes on after the resolver's name
+    asked_at: datetime
+    needs_word: bool  # found, against "it did not happen": the page asks for an explicit word
+
+
+_FOUND = {
+    (Outcome.DONE, Grade.EXACT): "says it happened: found by our key",
+    (Outcome.DONE, Grade.STRONG): "says it happened: found by our key or the provider's own id",
+    (Outcome.UNKNOWN, Grade.EXACT): "found it by our key, but is not certain",
+    (Outcome.UNKNOWN, Grade.STRONG): "found it by our key or the provider's own id, but is not certain",
+}
+
+
+def find_contradiction(ref: ActionRef, outcome: str) -> Contradiction | None:
+    """What the newest verdict says against deciding `outcome` (done, failed, abandoned). One statement.
+
+    A weak verdict, or one that found nothing and proves nothing, contradicts nobody.
+    """
+    about = {"inquiry__store": ref.store, "inquiry__agent": ref.agent, "inquiry__seq": ref.seq}
+    newest = StoredVerdict.objects.filter(**about).order_by("-pk").first() if is_possible(ref) else None
+    if newest is None:
+        return None
+    says = ""
+    if newest.grade == Grade.CONFLICT:
+        says = "found our key, but something differs"
+    elif outcome == ActionStatus.DONE:
+        says = "says it did not happen" if newest.outcome == Outcome.FAILED else ""
+    elif newest.outcome != Outcome.FAILED and newest.grade in (Grade.EXACT, Grade.STRONG):
+        says = _FOUND[Outcome(newest.outcome), Grade(newest.grade)]
+    if not says:
+        return None
+    return Contradiction(
+        evidence_id=newest.evidence_id,
+        resolver=newest.resolver,
+        says=says,
+        asked_at=newest.asked_at,
+        needs_word=outcome == ActionStatus.FAILED and newest.grade in (Grade.EXACT, Grade.STRONG),
+    )
 
 
 def standings_of(refs: Collection[ActionRef]) -> dict[ActionRef, Standing]:

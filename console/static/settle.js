@@ -199,6 +199,13 @@
     const data = new FormData(form);
     sessionStorage.setItem(draftKey(form), JSON.stringify(DRAFT.map((name) => [name, data.get(name) || ""])));
   }
+  // Which draft was sent last, if any: only of that may the door say that it is kept.
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post" || event.target.closest(".door")) return;
+    sessionStorage.setItem("sent", event.target.dataset.draft ? draftKey(event.target) : "");
+  }, true);
+  const promise = find("[data-draft-kept]");
+  if (promise) promise.hidden = !sessionStorage.getItem(sessionStorage.getItem("sent") || "");
   function prepare(within) {
     for (const form of all("form[data-draft]", within)) {
       const kept = sessionStorage.getItem(draftKey(form));
@@ -211,6 +218,8 @@
     const form = event.target.closest("form[data-draft]");
     if (!form) return;
     keepDraft(form);
+    // A word about what stands beside the turn does not change the turn.
+    if (event.target.name === "seen_against") return;
     preview(form, event.target.name === "outcome" ? 0 : 250);
   });
   document.addEventListener("click", (event) => {
@@ -229,6 +238,13 @@
     event.stopImmediatePropagation();
     preview(event.target, 0);
   }, true);
+  // In a form that does several things, Enter in a field presses the button of what the field is for.
+  document.addEventListener("keydown", (event) => {
+    const form = event.key === "Enter" && !event.isComposing && event.target.matches("input") && event.target.form;
+    if (!form || !find("[data-enter]", form)) return;
+    event.preventDefault();
+    find("button", event.target.closest("fieldset.dry") || find(".commit", form)).click();
+  });
   document.addEventListener("submit", (event) => {
     // Whoever signs out leaves nothing behind: the next person at this tab is another one.
     if (event.target.matches("[data-forget]")) forget("");
@@ -284,6 +300,9 @@
     // A part that says the same is left as it is: somebody may be reading it, with a detail opened.
     const version = event.detail.target.dataset.version;
     if (version && event.detail.fragment.firstElementChild && event.detail.fragment.firstElementChild.dataset.version === version) event.detail.shouldSwap = false;
+    // News for somebody who types: not where there is no form any more, nor while what they typed is on its way and its answer will say it.
+    const typed = find("#decision-form");
+    if (event.detail.target.id === "foot-news" && (!typed || typed.classList.contains("htmx-request"))) event.detail.shouldSwap = false;
     if (event.detail.target.id === "foot-news" && said && news && said.dataset.blocks === news.dataset.blocks) event.detail.shouldSwap = false;
   });
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);

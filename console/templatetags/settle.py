@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, Protocol
 
 from django import template
 from django.templatetags.static import static
@@ -10,7 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from actions.records import Entry
+from actions.records import Entry, Lease
 from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
@@ -18,6 +19,16 @@ from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
 register = template.Library()
+
+
+class HasLease(Protocol):
+    """What was read of an agent's lease, and whether its store can say at all: the one is not shown without the other."""
+
+    @property
+    def lease(self) -> Lease | None: ...
+    @property
+    def leases_known(self) -> bool: ...
+
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -81,6 +92,12 @@ def state(name: str) -> SafeString:
     """A state as shape and word."""
     word = STATES[name].word if name in STATES else name.replace("_", " ")
     return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+
+
+@register.inclusion_tag("agents/_lease.html")
+def lease_of(read: HasLease) -> dict[str, Any]:
+    """Who holds the agent. Takes what was read whole, so that no page can leave out whether the store can say."""
+    return {"lease": read.lease, "leases_known": read.leases_known}
 
 
 @register.simple_tag

@@ -36,8 +36,7 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     context = {
         "store": store,
         "agent": agent,
-        "lease": found.lease,
-        "leases_known": found.leases_known,
+        "found": found,
         "cautions": recent_check(get_store(store)).cautions,
         "working_state": found.working_state if sees_all else None,
         "pointers": found.pointers if sees_all else (),

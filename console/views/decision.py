@@ -25,7 +25,7 @@ from console.htmx import render_part, wants_partial
 from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
-from console.services.evidence import find_verdict
+from console.services.evidence import Contradiction, find_contradiction, find_verdict
 from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
 from console.views.action import action_context, decision_context
@@ -85,8 +85,10 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
         except InvalidDecision as exc:
             form.add_error(None, str(exc))
             return _form(request, item, form, status=422)
-        if form.cleaned_data["turn_seen"] != turn_digest(turn):
+        if form.cleaned_data["turn_seen"] != turn_digest(turn, find_contradiction(ref, wanted.outcome)):
             return _form(request, item, form, status=200, must_review=True)
+    if _must_tick(item, form):
+        return _panel(request, ref, form, {"must_tick": True}, status=422)
     return _answer(request, ref, form, decide(ref, wanted, by=_user(request)))
 
 
@@ -105,26 +107,37 @@ def take_back(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRes
         return errors.known(request, STATUS[answer.kind], answer.detail)
 
 
-def turn_digest(turn: SettlementTurn) -> str:
-    """What binds a commit to the turn that was shown."""
-    return sha256_text(canonical_json({"content": turn.content, "brief": turn.brief}))
+def _must_tick(item: ActionItem, form: DecisionForm) -> bool:
+    """Whether it is to be written as not happened although it was found, and the person has not said that they saw that."""
+    wanted = form.to_request()
+    if item.action is None or not item.action.is_open or Decision.objects.filter(decision_id=wanted.decision_id).exists():
+        return False  # ended, or this very decision sent again: what became of it is answered whatever was found since
+    against = find_contradiction(item.ref, wanted.outcome)
+    return against is not None and against.needs_word and form.cleaned_data["seen_against"] != against.evidence_id
+
+
+def turn_digest(turn: SettlementTurn, against: Contradiction | None) -> str:
+    """What binds a commit to the turn that was shown, and to the verdict against it that was shown with it."""
+    said = {"content": turn.content, "brief": turn.brief, "against": against.evidence_id if against else ""}
+    return sha256_text(canonical_json(said))
 
 
 def turn_context(item: ActionItem, form: DecisionForm, user: User) -> dict[str, Any]:
     """The turn-to-be for a form as it stands: the turn, or what is still missing."""
     outcome = next((one for one in OUTCOMES if one.value == form.data.get("outcome")), None)
-    context: dict[str, Any] = {"outcome": outcome, "tool": item.action.tool if item.action else ""}
+    against = find_contradiction(item.ref, outcome.value) if outcome and outcome.value != LATER else None
+    context: dict[str, Any] = {"outcome": outcome, "tool": item.action.tool if item.action else "", "against": against}
     if outcome is None or not form.is_valid() or outcome.value == LATER:
         return context
     try:
         turn = preview(item, form.to_request(), by=user)
     except InvalidDecision as exc:
         return context | {"turn_problem": str(exc)}
-    return context | {"turn": turn, "turn_seen": turn_digest(turn)}
+    return context | {"turn": turn, "turn_seen": turn_digest(turn, against)}
 
 
 def _turn(request: HttpRequest, item: ActionItem, form: DecisionForm) -> HttpResponse:
-    context = turn_context(item, form, _user(request)) | {"is_held": item.lease is not None and item.lease.is_live}
+    context = turn_context(item, form, _user(request)) | {"is_held": item.lease is not None and item.lease.is_live, "form": form}
     response = render(request, "decisions/_turn.html", context)
     response["Cache-Control"] = "no-store"
     return response

@@ -39,7 +39,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if opener := other_opener(request):
         detail = f"You are signed in as {request.user.get_username()} now; this page was opened by {opener}. Nothing was written. Reload the page."
         return _problem(request, 403, "Somebody else is signed in now", detail)
-    detail = "Nothing was written. Reload the page and send it again; with JavaScript, what you typed is kept in this tab."
+    detail = "Nothing was written. Reload the page and send it again; with JavaScript, what you typed about an action is kept in this tab."
     return _problem(request, 403, "Not sent from one of our pages", detail, reason=reason)
 
 

@@ -12,10 +12,11 @@ from pytest_django import Settings
 
 from actions.records import ActionRef
 from console import stores
-from console.models import Decision, Definition, Incident, Inquiry, Pace, StoredVerdict
+from console.models import Decision, Definition, Hook, Incident, Inquiry, Pace, StoredVerdict
 from console.services import resolve
 from console.services.decide import DecisionRequest, decide
 from console.services.definitions import save_definition
+from console.services.hooks import make_hook
 from console.services.inquiries import look_again
 from console.services.policies import save_policy
 from tests.browser import ledger
@@ -170,6 +171,42 @@ def test_a_dry_run_of_what_is_typed_stores_nothing_and_keeps_the_typed_secret_to
     assert page.input_value("#field-name") == "provider"
     assert Definition.objects.count() == 1
     assert not StoredVerdict.objects.exists()
+
+
+def test_enter_does_what_its_field_is_for_and_never_saves_beside_it(
+    world: RecallWriter, eve: User, provider_hook: Hook, signed_in: SignedIn
+) -> None:
+    page = signed_in(eve)
+    page.goto("/resolvers/payments/")
+
+    for field, typed, where, said in (
+        ("#try-status", "20", "#tried", "is no HTTP status"),
+        ("#dry-action", "nonsense", "#dry-run", "names no action"),
+    ):
+        page.fill(field, typed)
+        page.press(field, "Enter")
+        expect(page.locator(where)).to_contain_text(said)
+    page.fill("#hook-secret", "whsec_0123456789abcdef")
+    page.press("#hook-secret", "Enter")
+    expect(page.locator("#hook-secret")).to_have_value("")
+    expect(page.get_by_text("Copy both now")).to_have_count(0)
+    after = Hook.objects.get()
+    assert after.token_hash == provider_hook.token_hash
+    assert bytes(after.secret) != bytes(provider_hook.secret)
+    assert Definition.objects.filter(name="payments").count() == 1
+
+    page.fill("#field-per_minute", "7")
+    page.press("#field-per_minute", "Enter")
+    expect(page.get_by_text("Saved as version 2.")).to_be_visible()
+
+
+@pytest.fixture
+def provider_hook(world: RecallWriter, eve: User) -> Hook:
+    """Of an http resolver that nobody has asked."""
+    said = {"url": "https://api.example.com/", "objects": "body.data", "key": "object.key", "id": "object.id"}
+    save_definition("payments", "http", said, {}, seen_version=0, by=eve)
+    make_hook("payments", "stripe", by=eve)
+    return Hook.objects.get()
 
 
 def test_a_policy_is_saved_by_keyboard_and_a_wrong_one_names_its_field(

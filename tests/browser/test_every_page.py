@@ -16,6 +16,7 @@ INJECTED = (
     '<button hx-post="/actions/main/h-1/1/decision/" hx-trigger="load" data-hx-get="/stolen">x</button>'
     '<script>fetch("/stolen")</script><img src="/stolen" onerror="fetch(\'/stolen\')"><style>body{display:none}</style>'
 )
+UNBROKEN = '(settled after a crash: send_email(to="marta.nowak@example.com",subject="' + "x" * 200 + '"))'
 PAGES = {
     "queue": "/",
     "queue with filters": "/?state=done,failed,abandoned&class=any&text=a",
@@ -43,6 +44,7 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
     records.turn("m-1", 1, "Tell Anna about the delay")
     records.turn("m-1", 2, INJECTED, role="tool", name="find_order")
     records.pointer("m-1", "ticket")
+    records.turn("m-1", 3, UNBROKEN, role="tool", name="send_email", brief=UNBROKEN)
     records.action("m-1", 1, args={"to": "anna@example.com", "subject": "Refund\u202e", "body": "x" * 5000})
     records.action(
         "m-1",
@@ -193,6 +195,23 @@ def test_the_light_can_be_switched_by_hand_and_stays(records: RecallWriter, ana:
     expect(page.get_by_role("heading", name="Stores")).to_be_visible()
     page.goto("/")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_the_button_for_the_light_offers_the_opposite_of_what_is_seen(
+    records: RecallWriter, ana: User, signed_in: SignedIn, system: str
+) -> None:
+    page = signed_in(ana, color_scheme=system, java_script_enabled=False)
+    page.goto("/stores/")
+    seen = []
+    other = {"light": "dark", "dark": "light"}
+
+    for _ in range(3):
+        seen.append(page.evaluate("getComputedStyle(document.documentElement).colorScheme"))
+        page.get_by_role("button", name=other[seen[-1]].title()).click()
+        expect(page.get_by_role("button", name=seen[-1].title())).to_be_visible()
+
+    assert seen == [system, other[system], system]
 
 
 def test_live_updates_keep_focus_and_place(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import SignedIn
 from tests.browser.test_deciding import decide
@@ -80,6 +81,43 @@ def test_an_end_under_somebody_typing_holds_the_commit_back_until_they_look(
     expect(page.locator("#reason")).to_have_value("Typed by ana")
     page.get_by_role("button", name="Look at it").click()
     expect(page.locator("#decision [data-once]")).to_be_enabled()
+
+
+def test_who_has_just_decided_is_not_told_that_it_ended_meanwhile(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    # The news comes first, while the answer is held up, and then once more after it.
+    page.route("**/decision/", hold_until_the_page_knows(page))
+    decide(page, "done", "Found it")
+
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    with page.expect_response("**/status/?seen=*"):
+        page.evaluate("document.body.dispatchEvent(new Event('changed'))")
+    expect(page.locator("#status .state.is-done")).to_be_visible()
+    expect(page.locator("#foot-news [role=alert]")).to_have_count(0)
+    assert page.evaluate("window.told") == 0
+
+
+def hold_until_the_page_knows(page: Page) -> Callable[[Route], None]:
+    """Let the decision be made, and its answer through only after a live update has said the same."""
+
+    def handle(route: Route) -> None:
+        answer = route.fetch()
+        page.evaluate(
+            """async () => {
+                window.told = 0;
+                const count = () => { window.told += document.querySelectorAll("#foot-news [role=alert]").length; };
+                const settled = new Promise((done) => document.body.addEventListener("htmx:afterSettle", (event) => {
+                    if (event.detail.target.id === "status") { count(); done(); }
+                }));
+                document.body.dispatchEvent(new Event("changed"));
+                await settled;
+            }"""
+        )
+        route.fulfill(response=answer)
+
+    return handle
 
 
 def test_a_decision_that_is_delivered_says_so_where_it_was_waiting(
@@ -195,3 +233,32 @@ def test_a_button_that_waits_stays_readable_under_the_pointer(records: RecallWri
 
     assert button.evaluate("one => getComputedStyle(one).backgroundColor") == rest
     assert re.match(r"rgb", rest)
+
+
+def test_the_door_promises_what_was_typed_only_where_it_is_kept(records: RecallWriter, eve: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    page = signed_in(eve)
+    kept = page.get_by_text("What you typed is kept in this tab.")
+    page.goto("/actions/main/m-1/1/")
+    page.check("input[value=done]")
+    page.fill("#reason", "Typed by eve")
+    expect(page.locator(".slip dd").last).to_contain_text("Typed by eve")
+    cookies = page.context.cookies()
+
+    page.context.clear_cookies(name="sessionid")
+    page.locator("#decision [data-once]").click()
+    expect(page.get_by_text("Your session had ended.")).to_be_visible()
+    expect(kept).to_be_visible()
+
+    page.context.add_cookies(cookies)  # type: ignore[arg-type]
+    page.goto("/tools/send_email/")
+    page.fill("#field-settle_window_s", "90 min")
+    page.context.clear_cookies(name="sessionid")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Your session had ended.")).to_be_visible()
+    expect(kept).to_be_hidden()
+
+    page.context.add_cookies(cookies)  # type: ignore[arg-type]
+    page.goto("/actions/main/m-1/1/")
+    expect(page.locator("#reason")).to_have_value("Typed by eve")
+    assert records.body_of("m-1:act:1")["status"] == "started"

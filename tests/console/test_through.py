@@ -200,8 +200,16 @@ def test_the_page_warns_asks_and_writes(serve: Serve, ana: User, ben: User) -> N
     page = client.get(path).content.decode()
 
     said = text_of(page)
-    for words in ("The agent's process may be alive.", "may still happen", "Type the agent's id", "found it", "by ana"):
+    for words in (
+        "The agent's process may be alive.",
+        "may still happen",
+        "Type the agent's id",
+        "found it",
+        "by ana",
+        "held until",
+    ):
         assert words in said
+    assert "cannot be read" not in said
     form = re.search(r'<form method="post" action="/actions/.*?</form>', page, re.DOTALL)
     assert form is not None
     fields = hidden(form[0])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.template import Context, Template
 
 from tests.console.conftest import Cast
 from tests.console.view_helpers import BACK, HTMX, browser, text_of
@@ -36,6 +39,14 @@ def test_it_shows_lease_actions_working_state_pointers_and_turns(records: Record
         "1 open",
     ):
         assert words in said
+
+
+def test_who_holds_an_agent_is_never_drawn_without_whether_its_store_can_say() -> None:
+    templates = Path(settings.BASE_DIR, "templates").rglob("*.html")
+
+    assert [path.name for path in templates if re.search(r"include\s+.agents/_lease", path.read_text())] == []
+    with pytest.raises(AttributeError):
+        Template("{% load settle %}{% lease_of forgotten %}").render(Context())
 
 
 def test_turns_are_paged(memory: RecordWriter, ana: User) -> None:

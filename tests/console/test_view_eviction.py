@@ -40,8 +40,10 @@ def test_the_page_says_who_holds_it_warns_and_asks(memory: RecordWriter, ana: Us
         "Action 1",
         "by ana",
         "Seen",
+        "held until",
     ):
         assert words in said
+    assert "cannot be read" not in said
     assert "<script" not in page.split("<main", 1)[1]
     assert kinds() == ["waiting"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from console.models import Decision, Definition, Inquiry, Pace, Secret, StoredVerdict
+from console.services.hooks import make_hook
 from tests.console import own_resolver as world
 from tests.console.conftest import Cast, MemoryWriter
 from tests.console.view_helpers import HTMX, browser, words_of
@@ -379,3 +381,26 @@ def test_other_kinds_have_no_expressions(memory: RecordWriter, amy: User) -> Non
 
     assert browser(amy).post("/resolvers/sent-folder/expressions/", {}).status_code == 404
     assert "Try the expressions" not in browser(amy).get("/resolvers/sent-folder/").content.decode()
+
+
+def test_the_button_that_enter_presses_by_itself_destroys_nothing_and_saves_no_version(
+    memory: RecordWriter, amy: User, person: Cast
+) -> None:
+    both = person("eve", "admin", "operator")
+    make(browser(amy))
+    make_hook("provider", "generic", by=amy)
+    memory.action("m-1", 1)
+    paths = ["/tools/send_email/", "/simulator/", "/resolvers/provider/", "/actions/main/m-1/1/"]
+    paths += [f"/resolvers/new/{kind}/" for kind in ("imap", "http", "stripe", "sql", "python")]
+
+    first = {}
+    for path in paths:
+        for form in re.findall(r"<form.*?</form>", browser(both).get(path).content.decode(), re.DOTALL):
+            buttons = [tag for tag in re.findall(r"<button[^>]*>", form) if 'type="button"' not in tag]
+            if len(buttons) > 1:
+                first[path, len(first)] = buttons[0]
+
+    assert {path for path, _ in first} == {path for path in paths if "tools" not in path and "simulator" not in path}
+    harmless = ('formaction="/resolvers/', 'value="secret"', 'name="review"')
+    assert [where for where, tag in first.items() if not any(said in tag for said in harmless)] == []
+    assert all("dry-run" in tag for tag in first.values() if "formaction" in tag)

@@ -452,3 +452,73 @@ def test_no_incident_says_when_one_would_appear(memory: RecordWriter, ana: User)
 
     assert "looked at again a day later" in words_of(html)
     assert browser(ana).get("/incidents/banner/").status_code == 302
+
+
+# --- deciding against a verdict --------------------------------------------------------------------------------------
+
+FOUND: dict[str, Any] = {"matches": (world.match(),)}
+NOT_FOUND: dict[str, Any] = {"matches": ()}
+DIFFERS: dict[str, Any] = {"matches": (world.match(recipients=("c@example.com",)),)}
+STRONG: dict[str, Any] = {"matches": (world.match(recipients=()),)}
+HAPPENED = "sent-folder says it happened: found by our key"
+
+
+@pytest.mark.parametrize(
+    ("brings", "outcome", "says", "must_tick"),
+    [
+        (FOUND, "failed", HAPPENED, True),
+        (FOUND, "abandoned", HAPPENED, False),
+        (FOUND, "done", "", False),
+        (FOUND, "later", "", False),
+        (STRONG, "failed", "sent-folder found it by our key or the provider's own id, but is not certain", True),
+        (DIFFERS, "done", "sent-folder found our key, but something differs", False),
+        ({"matches": (world.match(by=MatchedBy.FIELDS),)}, "failed", "", False),
+    ],
+)
+def test_a_decision_against_the_newest_verdict_says_so_before_it_is_written(
+    asked: ActionRef, ana: User, brings: dict[str, Any], outcome: str, says: str, must_tick: bool
+) -> None:
+    world.bring(*brings["matches"])
+    verdict = world.ask(asked, ana)
+    client = browser(ana)
+    form = filled(client, asked, outcome)
+
+    shown = words_of(client.post(path_of(asked, "turn/"), form, headers=HTMX).content.decode())
+    whole = words_of(client.post(path_of(asked, "turn/"), form).content.decode())
+    first = client.post(path_of(asked, "decision/"), form)
+
+    assert [says in shown, says in whole, "You are about to write otherwise" in shown] == [True, True, bool(says)]
+    assert first.status_code == (422 if must_tick else 201)
+    assert Decision.objects.exists() == (not must_tick and outcome != "later")
+    if must_tick:
+        assert "I have seen that sent-folder found it" in words_of(first.content.decode())
+        assert "Not written. Tick this first" in words_of(first.content.decode())
+        wrong = client.post(path_of(asked, "decision/"), {**form, "seen_against": "verdict-0"})
+        done = client.post(path_of(asked, "decision/"), {**form, "seen_against": verdict.evidence_id})
+        again = client.post(path_of(asked, "decision/"), {**form, "seen_against": ""})
+        assert (wrong.status_code, done.status_code, again.status_code) == (422, 201, 200)
+        assert Decision.objects.get().outcome == "failed"
+
+
+def test_a_verdict_that_came_after_the_turn_was_shown_is_shown_before_anything_is_written(asked: ActionRef, ana: User) -> None:
+    client = browser(ana)
+    form = filled(client, asked, "abandoned")
+    world.bring(world.match())
+    world.ask(asked, ana)
+
+    answer = client.post(path_of(asked, "decision/"), form)
+
+    said = words_of(answer.content.decode())
+    assert (answer.status_code, "Not written yet." in said, HAPPENED in said) == (200, True, True)
+    assert not Decision.objects.exists()
+
+
+def test_whoever_decides_against_a_verdict_without_the_page_is_warned(asked: ActionRef, ana: User) -> None:
+    world.bring(world.match())
+    verdict = world.ask(asked, ana)
+
+    answer = decide(
+        asked, DecisionRequest(outcome="failed", reason="The customer has nothing", decision_id="test-against"), by=ana
+    )
+
+    assert (answer.kind, answer.warnings) == ("written", (f"{HAPPENED} ({verdict.evidence_id})",))
