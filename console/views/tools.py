@@ -24,10 +24,12 @@ from console.services.policies import ChangedMeanwhile, InvalidPolicy, list_vers
 from console.services.registry import ToolLine, empty_line, find_line, read_registry
 from console.services.simulation import MAX_ARGS_CHARS, Simulation, simulate
 from console.stores import get_store
+from console.texts import take_texts
 from console.untrusted import redact_any, show
 from console.views.gate import signed_in
 
 VERSIONS_SHOWN = 50
+_SIMULATED = {"tool": "Tool", "class": "Class", "args": "Arguments", "action": "Action"}
 
 
 @signed_in
@@ -67,13 +69,17 @@ def tool(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def simulator(request: HttpRequest) -> HttpResponse:
     """Which policy would this action meet? Arguments come by POST, because they do not belong into addresses; nothing is stored."""
+    odd = take_texts(request) if request.method == "POST" else {}
     data = request.POST if request.method == "POST" else request.GET
     said = {
         name: data.get(name, "")[:limit]
         for name, limit in (("tool", 500), ("args", MAX_ARGS_CHARS), ("action", 300), ("class", 20))
     }
     context: dict[str, Any] = {"said": said, "classes": [cls.value for cls in ActionClass]}
-    if said["action"].strip():
+    if odd:
+        name, wrong = next(iter(odd.items()))
+        context |= {"problem_field": _SIMULATED.get(name, name[:80]), "problem": wrong}
+    elif said["action"].strip():
         context |= _simulate_action(request, said["action"].strip())
     elif said["tool"]:
         context |= _simulate_typed(request, said)
@@ -118,7 +124,9 @@ def _tool_or_404(request: HttpRequest, slug: str) -> str:
 
 
 def _save(request: HttpRequest, name: str) -> HttpResponse:
+    odd = take_texts(request)
     said, values, problems = read_policy(request.POST)
+    problems |= odd
     seen = request.POST.get("seen_version", "")
     seen_version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 9 else -1
     changed: ChangedMeanwhile | None = None
@@ -133,6 +141,7 @@ def _save(request: HttpRequest, name: str) -> HttpResponse:
             changed = exc
     policy = policy_of(name)
     context = _page(request, name, policy, said, problems)
+    context["other_problem"] = next((wrong for sent, wrong in odd.items() if sent not in said), "")
     if changed is not None:
         context |= {"changed": changed, "changed_fields": _since(name, seen_version, policy)}
     elif seen_version >= 0:
