@@ -283,7 +283,8 @@ def _save(request: HttpRequest, name: str | None, kind: Kind, definition: Defini
             taken = InvalidDefinition("name", f"there is a resolver {name[:63]} already")
             return _show(request, name, kind, None, typed, status=409, problem=taken)
         return _show(request, name, kind, find_definition(name), typed, status=409, changed=exc, seen_version=seen_version)
-    return redirect(f"{reverse('resolver', args=[saved.name])}?saved={saved.version}")
+    became = "same" if saved.version == seen_version else "saved"
+    return redirect(f"{reverse('resolver', args=[saved.name])}?{became}={saved.version}")
 
 
 def _number(name: str, text: str) -> int:
@@ -309,6 +310,8 @@ def _show(
     context = _context(request, name, kind, definition, typed, problem, odd)
     if definition is not None and saved == str(definition.version):
         context["saved"] = saved
+    if definition is not None and request.method != "POST":
+        context["is_same"] = request.GET.get("same", "") == str(definition.version)
     if changed is not None and definition is not None:
         context |= {"changed": changed, "changed_fields": _since(name, seen_version, definition)}
     elif seen_version >= 0:
@@ -385,10 +388,16 @@ def _try_url(name: str, kind: Kind, definition: Definition | None) -> str:
     )
 
 
-def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None]]:
-    """Each version with what it changed; None for the first, and where the one before is not listed any more."""
+def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None, list[str]]]:
+    """Each version with what it changed and the labels of the secrets set with it; None for the first, and where the one before is not listed."""
     changes = [definition_changes(old, new) for new, old in pairwise(versions)]
-    return list(zip_longest(versions, changes))
+    return [(version, changed, _secrets_of(version)) for version, changed in zip_longest(versions, changes)]
+
+
+def _secrets_of(version: Definition) -> list[str]:
+    kind = find_kind(version.kind)
+    names = [name for name in version.secrets_set.split(",") if name]
+    return [_label(kind, name) if kind is not None else name for name in names]
 
 
 def _problems(kind: Kind, problem: InvalidDefinition | None) -> tuple[dict[str, str], str, str]:

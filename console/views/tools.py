@@ -62,6 +62,7 @@ def tool(request: HttpRequest, slug: str) -> HttpResponse:
     context = _page(request, name, policy, policy_values(policy), {})
     saved = request.GET.get("saved", "")
     context["saved"] = saved if saved == str(policy.version) and policy.version else ""
+    context["is_same"] = bool(policy.version) and request.GET.get("same", "") == str(policy.version)
     return render_part(request, "tools/tool.html", "tools/_tool.html", context)
 
 
@@ -134,7 +135,8 @@ def _save(request: HttpRequest, name: str) -> HttpResponse:
         # Who may not is refused before anything of the form is said.
         try:
             policy = save_policy(name, values, seen_version=seen_version, by=_user(request))
-            return redirect(f"{tool_address(name)}?saved={policy.version}")
+            became = "same" if policy.version == seen_version else "saved"
+            return redirect(f"{tool_address(name)}?{became}={policy.version}")
         except InvalidPolicy as exc:
             problems = {exc.field: exc.problem}
         except ChangedMeanwhile as exc:
