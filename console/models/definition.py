@@ -19,6 +19,7 @@ class Definition(models.Model):
     per_minute = models.PositiveIntegerField(default=60)  # questions; the provider's own limit
     at_once = models.PositiveIntegerField(default=4)
     is_enabled = models.BooleanField(default=True)
+    secrets_set = models.TextField(blank=True, db_default="", default="")  # names of the fields set with it, parted by commas
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     username = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)

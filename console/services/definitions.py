@@ -78,7 +78,10 @@ def save_definition(
     at_once: int = 4,
     is_enabled: bool = True,
 ) -> Definition:
-    """Store a new version, after building it once. An empty secret keeps the one that is set.
+    """Store a new version, after building it once. An empty secret keeps the one that is set, one that is typed is a change.
+
+    Where nothing differs it is the version in force, and nothing is stored: a new one would throw away negatives. Either way what got
+    no answer is asked again now: whoever mended something wants to see that it answers.
 
     Raises:
         PermissionDenied: not an admin of everything. Nothing was stored.
@@ -100,6 +103,11 @@ def save_definition(
     if unknown := sorted({*values, *given} - known):
         raise InvalidDefinition(unknown[0][:63], f"is no setting of {kind}")
     build_resolver(kind, name, values, kept | given, allowed=allowed())
+    new = (kind, _said(values), per_minute, at_once, is_enabled)
+    if current is not None and not given and new == _content(current):
+        with transaction.atomic(durable=True):
+            _ask_stuck(name)
+        return current
     try:
         with transaction.atomic(durable=True):
             row = Definition.objects.create(
@@ -110,6 +118,7 @@ def save_definition(
                 per_minute=per_minute,
                 at_once=at_once,
                 is_enabled=is_enabled,
+                secrets_set=",".join(sorted(given)),
                 by=by,
                 username=by.get_username(),
             )
@@ -118,13 +127,26 @@ def save_definition(
                 Secret.objects.update_or_create(
                     name=name, field=field, defaults={"ciphertext": seal(text), "username": by.get_username()}
                 )
-            # Whoever mended it wants to see that it answers: what got no answer is asked again now.
-            stuck = Inquiry.objects.filter(resolver=name, misses__gt=0, due_at__isnull=False)
-            stuck.update(due_at=timezone.now(), queued_until=None, misses=0, problem="")
+            _ask_stuck(name)
     except IntegrityError as exc:
         newest = find_definition(name)
         raise ChangedMeanwhile(f"resolver {name}", newest.version if newest else 0, newest.username if newest else "") from exc
     return row
+
+
+def _content(definition: Definition) -> tuple[Any, ...]:
+    rates = definition.per_minute, definition.at_once, definition.is_enabled
+    return definition.kind, _said(options_of(definition)), *rates
+
+
+def _said(values: Mapping[str, str]) -> dict[str, str]:
+    """A field that is empty says nothing, whether it was saved or not."""
+    return {name: text for name, text in values.items() if text}
+
+
+def _ask_stuck(name: str) -> None:
+    stuck = Inquiry.objects.filter(resolver=name, misses__gt=0, due_at__isnull=False)
+    stuck.update(due_at=timezone.now(), queued_until=None, misses=0, problem="")
 
 
 def build(definition: Definition) -> Resolver:

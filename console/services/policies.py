@@ -15,6 +15,7 @@ from actions.resolvers.base import Windows
 from actions.resolvers.claim import Roles
 from actions.rules import check_text
 from console.access import Right, may
+from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
 from console.services.deliver import as_column
 
@@ -100,7 +101,9 @@ def roles_of(policy: Policy) -> Roles:
 
 
 def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: User) -> Policy:
-    """Store a new version. Whoever is asking right now ends by the old one; open actions of the tool follow the new one from now on.
+    """Store a new version; where nothing differs from the one in force, that one, and nothing is stored.
+
+    Whoever is asking right now ends by the old one; open actions of the tool follow the new one from now on.
 
     Raises:
         PermissionDenied: no admin of this tool in every store. Nothing was stored.
@@ -120,6 +123,8 @@ def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: 
         **{field: values.get(field, getattr(current, field)) for field in CHANGEABLE},
     )
     _check(new)
+    if current.version and all(getattr(new, field) == getattr(current, field) for field in CHANGEABLE):
+        return current
     try:
         with transaction.atomic(durable=True):
             new.save(force_insert=True)
@@ -154,7 +159,7 @@ def _check(policy: Policy) -> None:
     for name, lowest in (("tool_timeout_s", 1), ("settle_window_s", 60), ("retention_s", 3_600), ("give_up_after_s", 60)):
         value = getattr(policy, name)
         if not isinstance(value, int) or not lowest <= value <= LONGEST_S:
-            raise InvalidPolicy(name, f"a whole number of seconds from {lowest} to {LONGEST_S}")
+            raise InvalidPolicy(name, f"a length of time from {format_duration(lowest)} to {format_duration(LONGEST_S)}")
     if policy.retention_s <= policy.settle_window_s + policy.tool_timeout_s:
         raise InvalidPolicy(
             "retention_s", "must be longer than tool time-out and settle window together, else absence never means anything"

@@ -294,8 +294,10 @@ def _prepare(row: Inquiry) -> _Ready | None:
         policy, definition = who_is_asked(action.tool)
         resolver = build(definition)
     except (NobodyToAsk, InvalidDefinition) as exc:
+        # Without a colon: what follows `password:` would be taken for one and hidden.
+        why = f"the resolver's field {exc.field} {exc.problem}" if isinstance(exc, InvalidDefinition) else str(exc)
         # Counted as a miss: saving the resolver or the policy asks again at once.
-        _put_off(row, str(exc), timezone.now() + UNUSABLE_PAUSE, misses=row.misses + 1)
+        _put_off(row, why, timezone.now() + UNUSABLE_PAUSE, misses=row.misses + 1)
         return None
     return _Ready(store=store, item=item, action=action, policy=policy, definition=definition, resolver=resolver)
 

@@ -16,6 +16,7 @@ from console.access import Right, may, visible, visible_stores
 from console.evidence import view_of
 from console.htmx import render_part, wants_partial
 from console.services.incidents import close_incident, closed_incidents, find_incident, visible_open_incidents
+from console.texts import take_texts
 from console.views.gate import signed_in
 
 SHOWN = 50
@@ -50,8 +51,11 @@ def incident(request: HttpRequest, number: int) -> HttpResponse:
     found = find_incident(request.user, number)
     context: dict[str, Any] = {"note": "", "problem": ""}
     if request.method == "POST":
+        odd = take_texts(request)
         note = request.POST.get("note", "")
         try:
+            if odd and may(request.user, Right.SETTLE, store=found.store, tool=found.tool):
+                raise InvalidDecision(next(iter(odd.values())))
             closed = close_incident(number, note, by=_user(request))
         except InvalidDecision as exc:
             context = {"note": note, "problem": str(exc)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -23,6 +24,8 @@ from console.evidence import VerdictView
 from console.htmx import render_part
 from console.models import Definition, Provider
 from console.policy_form import (
+    KIND_PREFIX,
+    RATE,
     Change,
     Typed,
     definition_changes,
@@ -46,11 +49,14 @@ from console.services.hooks import HEADERS, NewHook, NoHook, find_hook, make_hoo
 from console.services.policies import ChangedMeanwhile, all_policies
 from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
+from console.texts import take_texts
 from console.views.gate import only_post, signed_in
 
 VERSIONS_SHOWN = 50
 CHOICES_SHOWN = 50
 _OWN_FIELDS = frozenset({"name", "per_minute", "at_once", "is_enabled"})
+_HOOK_FIELDS = {"hook_secret": "secret"}
+_HOOK_LABELS = {"provider": "Calls are signed as by", "secret": "Signing secret"}
 
 
 @signed_in
@@ -71,7 +77,7 @@ def new(request: HttpRequest, kind: str) -> HttpResponse:
     require_admin(_user(request))
     known = _kind_or_404(kind)
     if request.method == "POST":
-        return _save(request, request.POST.get("name", "").strip(), known, None)
+        return _save(request, None, known, None)
     return _show(request, "", known, None, new_definition(known))
 
 
@@ -101,7 +107,7 @@ def dry_run(request: HttpRequest, name: str) -> HttpResponse:
 def new_dry_run(request: HttpRequest, kind: str) -> HttpResponse:
     """The same for a resolver that was never saved."""
     require_admin(_user(request))
-    return _dry_run(request, request.POST.get("name", "").strip() or "new", _kind_or_404(kind), None)
+    return _dry_run(request, None, _kind_or_404(kind), None)
 
 
 @signed_in
@@ -118,7 +124,7 @@ def expressions(request: HttpRequest, name: str) -> HttpResponse:
 def new_expressions(request: HttpRequest, kind: str) -> HttpResponse:
     """The same for a resolver that was never saved."""
     require_admin(_user(request))
-    return _expressions(request, request.POST.get("name", "").strip(), _kind_or_404(kind), None)
+    return _expressions(request, None, _kind_or_404(kind), None)
 
 
 @signed_in
@@ -126,10 +132,15 @@ def new_expressions(request: HttpRequest, kind: str) -> HttpResponse:
 def hook(request: HttpRequest, name: str) -> HttpResponse:
     """Make, sign otherwise or remove the address at which the provider calls. What is new is shown in this answer and never again."""
     definition = _definition_or_404(request, name)
-    by, do = _user(request), request.POST.get("do", "")
+    by = _user(request)
+    require_admin(by)
+    odd = take_texts(request)
+    do = request.POST.get("do", "")
     new: NewHook | None = None
-    problem, status = "", 200
+    field, problem, status = "", "", 200
     try:
+        for sent, wrong in odd.items():
+            raise InvalidDefinition(_HOOK_FIELDS.get(sent, sent[:80]), wrong)
         if do == "make":
             new = make_hook(name, request.POST.get("provider", ""), by=by)
         elif do == "secret":
@@ -139,26 +150,29 @@ def hook(request: HttpRequest, name: str) -> HttpResponse:
         else:
             problem, status = "Choose what to do.", 422
     except InvalidDefinition as exc:
-        problem, status = f"The {exc.field}: {exc.problem}.", 422
+        field, problem, status = _HOOK_LABELS.get(exc.field, exc.field), exc.problem, 422
     except NoHook as exc:
         problem, status = str(exc), 409
     if not (new or problem):
         return redirect(f"{reverse('resolver', args=[name])}#hook")
     page = _context(request, name, _kind_or_404(definition.kind), definition, typed_of(definition))
-    page |= {"new_hook": new, "hook_problem": problem}
+    page |= {"new_hook": new, "hook_field": field, "hook_problem": problem}
     answer = render_part(request, "resolvers/resolver.html", "resolvers/_resolver.html", page, status=status)
     answer["Cache-Control"] = "no-store"
     return answer
 
 
-def _expressions(request: HttpRequest, name: str, kind: Kind, definition: Definition | None) -> HttpResponse:
+def _expressions(request: HttpRequest, name: str | None, kind: Kind, definition: Definition | None) -> HttpResponse:
     if kind.name not in CEL_KINDS:
         raise Http404(f"resolvers of the kind {kind.name} have no expressions")
+    odd = take_texts(request)
     typed = read_definition(kind, request.POST)
     code, said = request.POST.get("try_status", "200").strip(), _action_said(request)
     context: dict[str, Any] = {}
     status = 200
     try:
+        for sent, wrong in odd.items():
+            raise InvalidDefinition(_sent_as(kind, sent), wrong)
         ref = parse_ref(said) if said else None
         if said and ref is None:
             raise NobodyToAsk(f"{said[:80]!r} names no action; write store/agent/number")
@@ -166,37 +180,46 @@ def _expressions(request: HttpRequest, name: str, kind: Kind, definition: Defini
             raise NobodyToAsk(f"{code[:20]!r} is no HTTP status")
         tried = try_out(typed.values, int(code), request.POST.get("try_body", ""), ref, by=_user(request))
         context = {"tried": [(_label(kind, one.field), one) for one in tried]}
+    except InvalidDefinition as exc:
+        status, context = 422, {"try_field": exc.field, "try_problem": exc.problem}
     except NobodyToAsk as exc:
         status, context = 422, {"try_problem": str(exc)}
     except Http404:
         status, context = 404, {"try_problem": "There is no such action, or it is not yours to see."}
     except StoreError as exc:
         status, context = 503, {"try_problem": f"Store {exc.store} does not answer."}
-    page = _context(request, name, kind, definition, typed) | context
+    page = _context(request, _name_typed(request) if name is None else name, kind, definition, typed) | context
     return render_part(request, "resolvers/resolver.html", "resolvers/_expressions.html", page, status=status)
+
+
+def _name_typed(request: HttpRequest) -> str:
+    return request.POST.get("name", "").strip()
 
 
 def _action_said(request: HttpRequest) -> str:
     return (request.POST.get("action", "").strip() or request.POST.get("open_action", "")).strip()
 
 
-def _dry_run(request: HttpRequest, name: str, kind: Kind, definition: Definition | None) -> HttpResponse:
+def _dry_run(request: HttpRequest, name: str | None, kind: Kind, definition: Definition | None) -> HttpResponse:
+    odd = take_texts(request)
     is_typed = "seen_version" in request.POST
     typed = read_definition(kind, request.POST) if is_typed or definition is None else typed_of(definition)
     context: dict[str, Any] = {}
     status = 200
     try:
-        ran = _run(request, name, kind, definition, typed)
+        for sent, wrong in odd.items():
+            raise InvalidDefinition(_sent_as(kind, sent), wrong)
+        ran = _run(request, name or _name_typed(request) or "new", kind, definition, typed)
         context = {"dry_run": ran, "view": _view(ran)}
     except InvalidDefinition as exc:
-        status, context = 422, {"dry_problem": f"{_label(kind, exc.field)}: {exc.problem}"}
+        status, context = 422, {"dry_field": _label(kind, exc.field), "dry_problem": exc.problem}
     except NobodyToAsk as exc:
         status, context = 409, {"dry_problem": str(exc)}
     except Http404:
         status, context = 404, {"dry_problem": "There is no such action, or it is not yours to see."}
     except StoreError as exc:
         status, context = 503, {"dry_problem": f"Store {exc.store} does not answer, so nobody was asked."}
-    page = _context(request, request.POST.get("name", "") if definition is None else name, kind, definition, typed) | context
+    page = _context(request, _name_typed(request) if name is None else name, kind, definition, typed) | context
     return render_part(request, "resolvers/resolver.html", "resolvers/_dry_run.html", page, status=status)
 
 
@@ -232,10 +255,15 @@ def _view(ran: DryRun) -> VerdictView:
     )
 
 
-def _save(request: HttpRequest, name: str, kind: Kind, definition: Definition | None) -> HttpResponse:
+def _save(request: HttpRequest, name: str | None, kind: Kind, definition: Definition | None) -> HttpResponse:
+    """`name`: None for a new one, whose name stands in the form."""
+    odd = take_texts(request)
+    name = _name_typed(request) if name is None else name
     typed = read_definition(kind, request.POST)
     seen = request.POST.get("seen_version", "")
     seen_version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 9 else -1
+    if odd:
+        return _show(request, name, kind, definition, typed, status=422, odd=odd, seen_version=seen_version)
     try:
         saved = save_definition(
             name,
@@ -255,7 +283,8 @@ def _save(request: HttpRequest, name: str, kind: Kind, definition: Definition | 
             taken = InvalidDefinition("name", f"there is a resolver {name[:63]} already")
             return _show(request, name, kind, None, typed, status=409, problem=taken)
         return _show(request, name, kind, find_definition(name), typed, status=409, changed=exc, seen_version=seen_version)
-    return redirect(f"{reverse('resolver', args=[saved.name])}?saved={saved.version}")
+    became = "same" if saved.version == seen_version else "saved"
+    return redirect(f"{reverse('resolver', args=[saved.name])}?{became}={saved.version}")
 
 
 def _number(name: str, text: str) -> int:
@@ -273,13 +302,16 @@ def _show(
     *,
     status: int = 200,
     problem: InvalidDefinition | None = None,
+    odd: Mapping[str, str] | None = None,
     changed: ChangedMeanwhile | None = None,
     seen_version: int = -1,
     saved: str = "",
 ) -> HttpResponse:
-    context = _context(request, name, kind, definition, typed, problem)
+    context = _context(request, name, kind, definition, typed, problem, odd)
     if definition is not None and saved == str(definition.version):
         context["saved"] = saved
+    if definition is not None and request.method != "POST":
+        context["is_same"] = request.GET.get("same", "") == str(definition.version)
     if changed is not None and definition is not None:
         context |= {"changed": changed, "changed_fields": _since(name, seen_version, definition)}
     elif seen_version >= 0:
@@ -299,9 +331,16 @@ def _context(
     definition: Definition | None,
     typed: Typed,
     problem: InvalidDefinition | None = None,
+    odd: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     secrets = secrets_set(name) if definition is not None else {}
-    problems, other = _problems(kind, problem)
+    problems, other_field, other = _problems(kind, problem)
+    for sent, wrong in (odd or {}).items():
+        field = sent.removeprefix(KIND_PREFIX)
+        if field in _OWN_FIELDS or any(one.name == field for one in kind.fields):
+            problems[field] = wrong
+        else:
+            other_field, other = _sent_as(kind, sent), wrong
     versions = list_versions(name, limit=VERSIONS_SHOWN) if definition is not None else []
     tools = sorted(policy.tool for policy in all_policies().values() if policy.resolver == name) if name else []
     may_admin = may(request.user, Right.ADMIN)
@@ -313,6 +352,8 @@ def _context(
         "groups": definition_groups(kind, typed, secrets, problems),
         "problems": problems,
         "name_problem": problems.get("name", ""),
+        # Apart from the sentence: beside `password:` whatever follows would be taken for one and hidden.
+        "other_field": other_field,
         "other_problem": other,
         "has_secrets": any(field.type == "secret" for group in definition_groups(kind, typed, secrets) for field in group.fields),
         "address_labels": [field.label for field in kind.fields if field.is_address],
@@ -347,19 +388,36 @@ def _try_url(name: str, kind: Kind, definition: Definition | None) -> str:
     )
 
 
-def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None]]:
-    """Each version with what it changed; None for the first, and where the one before is not listed any more."""
+def _history(versions: list[Definition]) -> list[tuple[Definition, tuple[Change, ...] | None, list[str]]]:
+    """Each version with what it changed and the labels of the secrets set with it; None for the first, and where the one before is not listed."""
     changes = [definition_changes(old, new) for new, old in pairwise(versions)]
-    return list(zip_longest(versions, changes))
+    return [(version, changed, _secrets_of(version)) for version, changed in zip_longest(versions, changes)]
 
 
-def _problems(kind: Kind, problem: InvalidDefinition | None) -> tuple[dict[str, str], str]:
-    """What is wrong by field of the form, and what belongs to no field."""
+def _secrets_of(version: Definition) -> list[str]:
+    kind = find_kind(version.kind)
+    names = [name for name in version.secrets_set.split(",") if name]
+    return [_label(kind, name) if kind is not None else name for name in names]
+
+
+def _problems(kind: Kind, problem: InvalidDefinition | None) -> tuple[dict[str, str], str, str]:
+    """What is wrong by field of the form, and what belongs to no field: its name and its problem."""
     if problem is None:
-        return {}, ""
+        return {}, "", ""
     if problem.field in _OWN_FIELDS | {field.name for field in kind.fields}:
-        return {problem.field: problem.problem}, ""
-    return {}, str(problem)
+        return {problem.field: problem.problem}, "", ""
+    return {}, problem.field, problem.problem
+
+
+def _sent_as(kind: Kind, sent: str) -> str:
+    """What people call the field that was sent under this name."""
+    own = {one.name: one.label for one in RATE} | {
+        "action": "Action",
+        "open_action": "Action",
+        "try_body": "Body",
+        "try_status": "Status",
+    }
+    return own.get(sent) or _label(kind, sent.removeprefix(KIND_PREFIX))[:80]
 
 
 def _label(kind: Kind, field: str) -> str:

@@ -24,10 +24,12 @@ from console.services.policies import ChangedMeanwhile, InvalidPolicy, list_vers
 from console.services.registry import ToolLine, empty_line, find_line, read_registry
 from console.services.simulation import MAX_ARGS_CHARS, Simulation, simulate
 from console.stores import get_store
+from console.texts import take_texts
 from console.untrusted import redact_any, show
 from console.views.gate import signed_in
 
 VERSIONS_SHOWN = 50
+_SIMULATED = {"tool": "Tool", "class": "Class", "args": "Arguments", "action": "Action"}
 
 
 @signed_in
@@ -60,6 +62,7 @@ def tool(request: HttpRequest, slug: str) -> HttpResponse:
     context = _page(request, name, policy, policy_values(policy), {})
     saved = request.GET.get("saved", "")
     context["saved"] = saved if saved == str(policy.version) and policy.version else ""
+    context["is_same"] = bool(policy.version) and request.GET.get("same", "") == str(policy.version)
     return render_part(request, "tools/tool.html", "tools/_tool.html", context)
 
 
@@ -67,13 +70,17 @@ def tool(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def simulator(request: HttpRequest) -> HttpResponse:
     """Which policy would this action meet? Arguments come by POST, because they do not belong into addresses; nothing is stored."""
+    odd = take_texts(request) if request.method == "POST" else {}
     data = request.POST if request.method == "POST" else request.GET
     said = {
         name: data.get(name, "")[:limit]
         for name, limit in (("tool", 500), ("args", MAX_ARGS_CHARS), ("action", 300), ("class", 20))
     }
     context: dict[str, Any] = {"said": said, "classes": [cls.value for cls in ActionClass]}
-    if said["action"].strip():
+    if odd:
+        name, wrong = next(iter(odd.items()))
+        context |= {"problem_field": _SIMULATED.get(name, name[:80]), "problem": wrong}
+    elif said["action"].strip():
         context |= _simulate_action(request, said["action"].strip())
     elif said["tool"]:
         context |= _simulate_typed(request, said)
@@ -118,7 +125,9 @@ def _tool_or_404(request: HttpRequest, slug: str) -> str:
 
 
 def _save(request: HttpRequest, name: str) -> HttpResponse:
+    odd = take_texts(request)
     said, values, problems = read_policy(request.POST)
+    problems |= odd
     seen = request.POST.get("seen_version", "")
     seen_version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 9 else -1
     changed: ChangedMeanwhile | None = None
@@ -126,13 +135,15 @@ def _save(request: HttpRequest, name: str) -> HttpResponse:
         # Who may not is refused before anything of the form is said.
         try:
             policy = save_policy(name, values, seen_version=seen_version, by=_user(request))
-            return redirect(f"{tool_address(name)}?saved={policy.version}")
+            became = "same" if policy.version == seen_version else "saved"
+            return redirect(f"{tool_address(name)}?{became}={policy.version}")
         except InvalidPolicy as exc:
             problems = {exc.field: exc.problem}
         except ChangedMeanwhile as exc:
             changed = exc
     policy = policy_of(name)
     context = _page(request, name, policy, said, problems)
+    context["other_problem"] = next((wrong for sent, wrong in odd.items() if sent not in said), "")
     if changed is not None:
         context |= {"changed": changed, "changed_fields": _since(name, seen_version, policy)}
     elif seen_version >= 0:
