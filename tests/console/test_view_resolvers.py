@@ -397,7 +397,7 @@ def test_the_button_that_enter_presses_by_itself_destroys_nothing_and_saves_no_v
     for path in paths:
         for form in re.findall(r"<form.*?</form>", browser(both).get(path).content.decode(), re.DOTALL):
             buttons = [tag for tag in re.findall(r"<button[^>]*>", form) if 'type="button"' not in tag]
-            if len(buttons) > 1:
+            if len(buttons) > 1 and 'name="theme"' not in buttons[0]:
                 first[path, len(first)] = buttons[0]
 
     assert {path for path, _ in first} == {path for path in paths if "tools" not in path and "simulator" not in path}
