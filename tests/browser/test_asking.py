@@ -152,6 +152,32 @@ def test_evidence_fills_the_form_in_and_a_person_writes_it(
 
 
 @pytest.mark.parametrize("has_scripts", [True, False])
+def test_what_was_found_is_written_as_failed_only_after_a_word_about_it(
+    world: RecallWriter, eve: User, signed_in: SignedIn, has_scripts: bool
+) -> None:
+    resolve.request_asking(FOUND, by=eve)
+    work()
+    page = signed_in(eve, java_script_enabled=has_scripts)
+    page.goto("/actions/main/m-1/1/")
+    page.check("#decision input[value=failed]")
+    page.fill("#reason", "The customer has nothing")
+    if not has_scripts:
+        page.locator("#turn").get_by_role("button", name="Show the turn").click()
+    expect(page.locator(".slip dd").last).to_contain_text("The customer has nothing")
+    expect(page.locator("#turn [role=alert]")).to_contain_text("sent-folder says it happened: found by our key")
+    assert not has_scripts or violations(page) == []
+
+    page.locator("#decision [data-once]").click()
+    expect(page.get_by_text("Tick this first")).to_be_visible()
+    assert world.body_of("m-1:act:1")["status"] == "started"
+    page.get_by_label("I have seen that sent-folder found it").check()
+    page.locator("#decision [data-once]").click()
+
+    expect(page.locator(".answer.is-written")).to_be_visible()
+    assert world.body_of("m-1:act:1")["status"] == "failed"
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
 def test_a_dry_run_of_what_is_typed_stores_nothing_and_keeps_the_typed_secret_to_the_browser(
     world: RecallWriter, eve: User, signed_in: SignedIn, has_scripts: bool
 ) -> None:
