@@ -19,9 +19,9 @@ from actions.queries import ActionFilter, ActionItem, list_actions
 from actions.records import ActionClass
 from actions.resolvers.base import InvalidDefinition, Kind
 from console.access import Right, may, visible, visible_stores
-from console.addresses import parse_ref
+from console.addresses import parse_typed_ref
 from console.evidence import VerdictView
-from console.htmx import render_part
+from console.htmx import own_hosts, render_part
 from console.models import Definition, Provider
 from console.policy_form import (
     KIND_PREFIX,
@@ -173,9 +173,11 @@ def _expressions(request: HttpRequest, name: str | None, kind: Kind, definition:
     try:
         for sent, wrong in odd.items():
             raise InvalidDefinition(_sent_as(kind, sent), wrong)
-        ref = parse_ref(said) if said else None
+        ref = parse_typed_ref(said, *own_hosts(request)) if said else None
         if said and ref is None:
-            raise NobodyToAsk(f"{said[:80]!r} names no action; write store/agent/number")
+            raise NobodyToAsk(f"{said[:80]!r} names no action; write store/agent/number, or the address of its page")
+        if len(request.POST.get("try_body", "")) > MAX_BODY_CHARS:
+            raise InvalidDefinition("Body", f"is longer than {MAX_BODY_CHARS:,} characters")
         if not (code.isascii() and code.isdigit() and len(code) == 3):
             raise NobodyToAsk(f"{code[:20]!r} is no HTTP status")
         tried = try_out(typed.values, int(code), request.POST.get("try_body", ""), ref, by=_user(request))
@@ -225,7 +227,7 @@ def _dry_run(request: HttpRequest, name: str | None, kind: Kind, definition: Def
 
 def _run(request: HttpRequest, name: str, kind: Kind, definition: Definition | None, typed: Typed) -> DryRun:
     said = _action_said(request)
-    ref = parse_ref(said)
+    ref = parse_typed_ref(said, *own_hosts(request))
     if ref is None:
         known = f"{said[:80]!r} names no action; write" if said else "choose an action, or write"
         raise NobodyToAsk(f"{known} store/agent/number")
@@ -365,7 +367,7 @@ def _context(
         "hook_providers": [(value, label, HEADERS[value]) for value, label in Provider.choices],
         "hook_preferred": Provider.STRIPE if kind.name == "stripe" else Provider.GENERIC,
         "base_url": settings.BASE_URL,
-        "action_said": (request.POST.get("action", "") or request.GET.get("action", ""))[:300],
+        "action_said": (request.POST.get("action", "") or request.GET.get("action", ""))[:600],
         "open_said": request.POST.get("open_action", "")[:300],
         "form_url": reverse("resolver", args=[name]) if definition is not None else reverse("resolver-new", args=[kind.name]),
         "try_url": _try_url(name, kind, definition),
