@@ -45,7 +45,17 @@ from console.services.definitions import (
     secrets_set,
 )
 from console.services.dry_run import DryRun, run_draft, run_saved
-from console.services.hooks import HEADERS, NewHook, NoHook, find_hook, make_hook, remove_hook, set_hook_secret
+from console.services.hooks import (
+    HEADERS,
+    HookChanged,
+    NewHook,
+    NoHook,
+    find_hook,
+    hook_mark,
+    make_hook,
+    remove_hook,
+    set_hook_secret,
+)
 from console.services.policies import ChangedMeanwhile, all_policies
 from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
@@ -142,7 +152,7 @@ def hook(request: HttpRequest, name: str) -> HttpResponse:
         for sent, wrong in odd.items():
             raise InvalidDefinition(_HOOK_FIELDS.get(sent, sent[:80]), wrong)
         if do == "make":
-            new = make_hook(name, request.POST.get("provider", ""), by=by)
+            new = make_hook(name, request.POST.get("provider", ""), by=by, seen=request.POST.get("seen_hook", ""))
         elif do == "secret":
             set_hook_secret(name, request.POST.get("hook_secret", "").strip(), by=by)
         elif do == "remove":
@@ -151,7 +161,7 @@ def hook(request: HttpRequest, name: str) -> HttpResponse:
             problem, status = "Choose what to do.", 422
     except InvalidDefinition as exc:
         field, problem, status = _HOOK_LABELS.get(exc.field, exc.field), exc.problem, 422
-    except NoHook as exc:
+    except (NoHook, HookChanged) as exc:
         problem, status = str(exc), 409
     if not (new or problem):
         return redirect(f"{reverse('resolver', args=[name])}#hook")
@@ -346,6 +356,7 @@ def _context(
     versions = list_versions(name, limit=VERSIONS_SHOWN) if definition is not None else []
     tools = sorted(policy.tool for policy in all_policies().values() if policy.resolver == name) if name else []
     may_admin = may(request.user, Right.ADMIN)
+    hook = find_hook(name) if definition is not None and may_admin else None
     return {
         "name": name,
         "kind": kind,
@@ -363,7 +374,8 @@ def _context(
         "may_admin": may_admin,
         "history": _history(versions),
         "choices": _choices(request, tools) if may_admin else (),
-        "hook": find_hook(name) if definition is not None and may_admin else None,
+        "hook": hook,
+        "hook_mark": hook_mark(hook),
         "hook_providers": [(value, label, HEADERS[value]) for value, label in Provider.choices],
         "hook_preferred": Provider.STRIPE if kind.name == "stripe" else Provider.GENERIC,
         "base_url": settings.BASE_URL,

@@ -152,7 +152,10 @@ NEEDED = {
         "Secret",
     ),
     "stripe": ({}, "Restricted key"),
-    "sql": ({"dsn": "postgresql://u@db.example.com/d", "query": "SELECT key FROM t WHERE key = :key"}, "Password"),
+    "sql": (
+        {"dsn": "postgresql://u@db.example.com/d?sslmode=verify-full", "query": "SELECT key FROM t WHERE key = :key"},
+        "Password",
+    ),
 }
 
 
