@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from urllib.parse import parse_qs, urlsplit
 
 from django.urls import NoReverseMatch, reverse
 
@@ -63,6 +64,21 @@ def parse_ref(text: str) -> ActionRef | None:
         return None
     ref = ActionRef(found[1], found[2], int(found[3]))
     return ref if action_address(ref.store, ref.agent, ref.seq) else None
+
+
+def parse_typed_ref(text: str, *hosts: str) -> ActionRef | None:
+    """The action that a person names: `store/agent/number`, or the address of its page, with or without one of our own `hosts`.
+
+    The queue's address with an action opened beside it names that one. None where it names none.
+    """
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError:
+        return None
+    if (parts.scheme or parts.netloc) and (parts.scheme not in ("http", "https") or parts.netloc not in hosts):
+        return None
+    opened = parse_qs(parts.query).get("open", [""])[0] if parts.path in ("", "/") else ""
+    return parse_ref(opened or parts.path.removeprefix("/actions/").removesuffix("/"))
 
 
 def is_number(number: object) -> bool:

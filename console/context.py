@@ -28,7 +28,7 @@ _HTMX = {
     "responseHandling": [
         {"code": "204", "swap": False},
         {"code": "[23]..", "swap": True},
-        {"code": "40[0349]|412|422|503", "swap": True},
+        {"code": "40[0349]|41[23]|422|503", "swap": True},
         {"code": "...", "swap": False, "error": True},
     ],
 }

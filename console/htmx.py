@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -41,6 +42,11 @@ def render_part(
     # Personal data stays out of every cache, the browser's own for Back included: Back asks again and shows what is true now.
     response["Cache-Control"] = "no-store"
     return response
+
+
+def own_hosts(request: HttpRequest) -> tuple[str, str]:
+    """The hosts in the addresses of this console: as it was asked now, and as its mails say it."""
+    return request.get_host(), urlsplit(settings.BASE_URL).netloc
 
 
 def beside_queue(request: HttpRequest, ref: ActionRef) -> str:

@@ -124,6 +124,7 @@ machines: list[URLPattern | URLResolver] = [
 
 urlpatterns: list[URLPattern | URLResolver] = [*pages, *accounts, *machines]
 
+handler400 = "console.views.errors.bad_request"
 handler403 = "console.views.errors.forbidden"
 handler404 = "console.views.errors.not_found"
 handler500 = "console.views.errors.server_error"

@@ -40,7 +40,7 @@ from actions.resolvers.base import (
 )
 from actions.resolvers.claim import people_in
 from actions.resolvers.sql_query import PARAMETERS, Query, read_query
-from actions.resolvers.texts import Texts, read_texts
+from actions.resolvers.texts import Texts, read_settings, read_texts
 from actions.resolvers.web import AddressRefused, NoResponse, WebAddress, parse_host, resolve
 from actions.times import Instant, parse_rfc3339
 
@@ -115,11 +115,11 @@ KIND = Kind(
 
 
 def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], allowed: Allowed) -> SqlResolver:
-    """See base.Build."""
+    """See base.Build. A refused address is said before a secret is asked for."""
+    given = _read_dsn(read_settings(KIND, settings))
+    addresses = _addresses(given, allowed)
     texts = read_texts(KIND, settings, secrets)
     timeout_s = float(texts.number("timeout_s", at_least=Decimal("0.05"), at_most=10))
-    given = _read_dsn(texts)
-    addresses = _addresses(given, allowed)
     return SqlResolver(
         name=name,
         proves_absence=texts.flag("proves_absence"),

@@ -35,7 +35,7 @@ from actions.resolvers.base import (
     Reply,
     Windows,
 )
-from actions.resolvers.texts import Texts, read_texts
+from actions.resolvers.texts import Texts, read_settings, read_texts
 from actions.resolvers.web import AddressRefused, NoResponse, Response, WebLimits, fetch, parse_address
 from actions.times import SECOND, Instant
 
@@ -150,7 +150,8 @@ KIND = Kind(
 
 
 def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], allowed: Allowed) -> StripeResolver:
-    """See base.Build."""
+    """See base.Build. A refused address is said before a secret is asked for."""
+    _api_base(read_settings(KIND, settings), allowed)
     texts = read_texts(KIND, settings, secrets)
     for setting in ("metadata_key", "recipient_metadata", "reference_metadata"):
         if texts.text(setting) and not _NAME.fullmatch(texts.text(setting)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 
 from actions.resolvers.base import Field, FieldType, InvalidDefinition, Kind
@@ -42,6 +42,12 @@ class Texts:
         if not number.is_finite() or not at_least <= number <= at_most:
             raise InvalidDefinition(name, f"{text[:40]} is not between {at_least} and {at_most}")
         return number
+
+
+def read_settings(kind: Kind, settings: Mapping[str, str]) -> Texts:
+    """The settings alone, without any secret: for what is to be said before a secret is asked for. Raises as `read_texts`."""
+    shown = tuple(field for field in kind.fields if field.type is not FieldType.SECRET)
+    return read_texts(replace(kind, fields=shown), settings, {})
 
 
 def read_texts(kind: Kind, settings: Mapping[str, str], secrets: Mapping[str, str]) -> Texts:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -29,6 +30,8 @@ from console.services.definitions import find_definition, options_of, require_ad
 from console.services.inquiries import look_again
 from console.services.policies import all_policies
 from console.services.sealing import seal, unseal
+
+log = logging.getLogger(__name__)
 
 MAX_BYTES = 262_144
 TOLERANCE_S = 300
@@ -46,6 +49,15 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]{16,200}")
 
 class NoHook(ActionsError):
     """Nobody has that address. Nothing was changed."""
+
+
+class HookChanged(ActionsError):
+    """An address was made since the form was drawn, maybe by this very form. Nothing was changed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the address of {name[:63]} was changed since this form was drawn, or it was sent twice; what is new is shown only once"
+        )
 
 
 class BadSignature(ActionsError):
@@ -67,12 +79,15 @@ class NewHook:
 # --- for admins ------------------------------------------------------------------------------------------------------
 
 
-def make_hook(name: str, provider: str, *, by: User) -> NewHook:
+def make_hook(name: str, provider: str, *, by: User, seen: str | None = None) -> NewHook:
     """A new address for this resolver, and a secret; whatever it had before is nobody's from now on.
+
+    `seen`: what `hook_mark` said when the form was drawn. The same form again makes nothing: of two, one wins.
 
     Raises:
         PermissionDenied: not an admin of everything. Nothing was stored.
         InvalidDefinition: no such resolver or provider. Nothing was stored.
+        HookChanged: it is not what was seen any more. Nothing was stored.
     """
     require_admin(by)
     if find_definition(name) is None:
@@ -80,8 +95,16 @@ def make_hook(name: str, provider: str, *, by: User) -> NewHook:
     if provider not in Provider.values:
         raise InvalidDefinition("provider", f"choose {' or '.join(Provider.values)}")
     token, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-    fields = {"provider": provider, "token_hash": _hash(token), "secret": seal(secret), "called_at": None}
-    Hook.objects.update_or_create(name=name, defaults={**fields, "username": by.get_username(), "set_at": timezone.now()})
+    fields: dict[str, Any] = {"provider": provider, "token_hash": _hash(token), "secret": seal(secret), "called_at": None}
+    fields |= {"username": by.get_username(), "set_at": timezone.now()}
+    if seen is None:
+        Hook.objects.update_or_create(name=name, defaults=fields)
+    elif seen == "":
+        if not Hook.objects.get_or_create(name=name, defaults=fields)[1]:
+            raise HookChanged(name)
+    elif (at := _moment(seen)) is None or Hook.objects.filter(name=name, set_at=at).update(**fields) != 1:
+        raise HookChanged(name)
+    log.info("a new hook of resolver %s by %s", name, by.get_username())
     return NewHook(path=f"/hooks/{provider}/{token}", secret=secret)
 
 
@@ -97,12 +120,27 @@ def set_hook_secret(name: str, secret: str, *, by: User) -> None:
     values = {"secret": seal(secret), "username": by.get_username(), "set_at": timezone.now()}
     if Hook.objects.filter(name=name).update(**values) != 1:
         raise NoHook(f"resolver {name[:63]} has no address to be called at; make one first")
+    log.info("a new secret of the hook of resolver %s by %s", name, by.get_username())
 
 
 def remove_hook(name: str, *, by: User) -> None:
     """Nobody can call it any more. Harmless where nobody could. Raises PermissionDenied."""
     require_admin(by)
-    Hook.objects.filter(name=name).delete()
+    if Hook.objects.filter(name=name).delete()[0]:
+        log.info("the hook of resolver %s was removed by %s", name, by.get_username())
+
+
+def hook_mark(hook: Hook | None) -> str:
+    """What a form remembers of the address it was drawn beside; empty where there was none."""
+    return hook.set_at.isoformat() if hook is not None else ""
+
+
+def _moment(seen: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(seen)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
 
 
 def find_hook(name: str) -> Hook | None:

@@ -151,6 +151,7 @@
     // A refusal that is no answer stands above the form and takes nothing typed away.
     const doc = event.detail.serverResponse || "";
     if (target.id === "decision" && event.detail.xhr.status >= 400 && !doc.includes('id="decision"')) { for (const old of all(":scope > .problem, :scope > .message", target)) old.remove(); event.detail.swapOverride = "afterbegin show:#decision:top"; }
+    if (event.detail.xhr.status === 413) for (const old of all(":scope > .problem", target)) old.remove();
     if (target.id === "queue") versions = new Map(all(".strip", target).map((strip) => [strip.id, strip.dataset.version]));
     // A live part keeps what it showed while the console cannot say anything newer.
     if (event.detail.xhr.status >= 400 && event.detail.elt.hasAttribute("data-live-part")) { event.detail.shouldSwap = false; say("off"); }

@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.db import Error as ConsoleDatabaseError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.views import defaults
+from django_htmx.http import reswap
 
 from actions.errors import InvalidQuery, StoreError
 from console.context import HTMX_CONFIG
@@ -22,6 +26,24 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     detail = str(exception) if type(exception) is not Http404 or not exception.args or isinstance(exception.args[0], str) else ""
     detail = detail if isinstance(exception, Http404) and "tried" not in detail else ""
     return _problem(request, 404, "Not here", detail or "There is nothing at this address, or it is not yours to see.")
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """A form that is larger than anything meant is refused before it is read; everything else that is no request, as Django has it."""
+    if not isinstance(exception, RequestDataTooBig):
+        return defaults.bad_request(request, exception or Exception())
+    most = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1_048_576:.1f} MB"
+    detail = f"Nothing was read and nothing was done: a form may hold at most {most}, and this one is larger. "
+    detail += (
+        "What you typed is still in the form: shorten it."
+        if wants_partial(request)
+        else "Go back: your browser still has what you typed."
+    )
+    response = _problem(request, 413, "That is too large", detail)
+    if wants_partial(request):
+        # Above what stands there: nothing typed is taken away, and the next answer finds its place again.
+        reswap(response, "afterbegin")
+    return response
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

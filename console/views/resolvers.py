@@ -19,9 +19,9 @@ from actions.queries import ActionFilter, ActionItem, list_actions
 from actions.records import ActionClass
 from actions.resolvers.base import InvalidDefinition, Kind
 from console.access import Right, may, visible, visible_stores
-from console.addresses import parse_ref
+from console.addresses import parse_typed_ref
 from console.evidence import VerdictView
-from console.htmx import render_part
+from console.htmx import own_hosts, render_part
 from console.models import Definition, Provider
 from console.policy_form import (
     KIND_PREFIX,
@@ -45,7 +45,17 @@ from console.services.definitions import (
     secrets_set,
 )
 from console.services.dry_run import DryRun, run_draft, run_saved
-from console.services.hooks import HEADERS, NewHook, NoHook, find_hook, make_hook, remove_hook, set_hook_secret
+from console.services.hooks import (
+    HEADERS,
+    HookChanged,
+    NewHook,
+    NoHook,
+    find_hook,
+    hook_mark,
+    make_hook,
+    remove_hook,
+    set_hook_secret,
+)
 from console.services.policies import ChangedMeanwhile, all_policies
 from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
@@ -142,7 +152,7 @@ def hook(request: HttpRequest, name: str) -> HttpResponse:
         for sent, wrong in odd.items():
             raise InvalidDefinition(_HOOK_FIELDS.get(sent, sent[:80]), wrong)
         if do == "make":
-            new = make_hook(name, request.POST.get("provider", ""), by=by)
+            new = make_hook(name, request.POST.get("provider", ""), by=by, seen=request.POST.get("seen_hook", ""))
         elif do == "secret":
             set_hook_secret(name, request.POST.get("hook_secret", "").strip(), by=by)
         elif do == "remove":
@@ -151,7 +161,7 @@ def hook(request: HttpRequest, name: str) -> HttpResponse:
             problem, status = "Choose what to do.", 422
     except InvalidDefinition as exc:
         field, problem, status = _HOOK_LABELS.get(exc.field, exc.field), exc.problem, 422
-    except NoHook as exc:
+    except (NoHook, HookChanged) as exc:
         problem, status = str(exc), 409
     if not (new or problem):
         return redirect(f"{reverse('resolver', args=[name])}#hook")
@@ -173,9 +183,11 @@ def _expressions(request: HttpRequest, name: str | None, kind: Kind, definition:
     try:
         for sent, wrong in odd.items():
             raise InvalidDefinition(_sent_as(kind, sent), wrong)
-        ref = parse_ref(said) if said else None
+        ref = parse_typed_ref(said, *own_hosts(request)) if said else None
         if said and ref is None:
-            raise NobodyToAsk(f"{said[:80]!r} names no action; write store/agent/number")
+            raise NobodyToAsk(f"{said[:80]!r} names no action; write store/agent/number, or the address of its page")
+        if len(request.POST.get("try_body", "")) > MAX_BODY_CHARS:
+            raise InvalidDefinition("Body", f"is longer than {MAX_BODY_CHARS:,} characters")
         if not (code.isascii() and code.isdigit() and len(code) == 3):
             raise NobodyToAsk(f"{code[:20]!r} is no HTTP status")
         tried = try_out(typed.values, int(code), request.POST.get("try_body", ""), ref, by=_user(request))
@@ -225,7 +237,7 @@ def _dry_run(request: HttpRequest, name: str | None, kind: Kind, definition: Def
 
 def _run(request: HttpRequest, name: str, kind: Kind, definition: Definition | None, typed: Typed) -> DryRun:
     said = _action_said(request)
-    ref = parse_ref(said)
+    ref = parse_typed_ref(said, *own_hosts(request))
     if ref is None:
         known = f"{said[:80]!r} names no action; write" if said else "choose an action, or write"
         raise NobodyToAsk(f"{known} store/agent/number")
@@ -344,6 +356,7 @@ def _context(
     versions = list_versions(name, limit=VERSIONS_SHOWN) if definition is not None else []
     tools = sorted(policy.tool for policy in all_policies().values() if policy.resolver == name) if name else []
     may_admin = may(request.user, Right.ADMIN)
+    hook = find_hook(name) if definition is not None and may_admin else None
     return {
         "name": name,
         "kind": kind,
@@ -361,11 +374,12 @@ def _context(
         "may_admin": may_admin,
         "history": _history(versions),
         "choices": _choices(request, tools) if may_admin else (),
-        "hook": find_hook(name) if definition is not None and may_admin else None,
+        "hook": hook,
+        "hook_mark": hook_mark(hook),
         "hook_providers": [(value, label, HEADERS[value]) for value, label in Provider.choices],
         "hook_preferred": Provider.STRIPE if kind.name == "stripe" else Provider.GENERIC,
         "base_url": settings.BASE_URL,
-        "action_said": (request.POST.get("action", "") or request.GET.get("action", ""))[:300],
+        "action_said": (request.POST.get("action", "") or request.GET.get("action", ""))[:600],
         "open_said": request.POST.get("open_action", "")[:300],
         "form_url": reverse("resolver", args=[name]) if definition is not None else reverse("resolver-new", args=[kind.name]),
         "try_url": _try_url(name, kind, definition),

@@ -11,12 +11,12 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from actions.errors import InvalidQuery
+from actions.errors import InvalidQuery, StoreError
 from actions.queries import read_whole_args
 from actions.records import ActionClass
 from console.access import Right, item_or_404, may, may_see_tool
-from console.addresses import parse_ref, parse_tool, tool_address
-from console.htmx import render_part
+from console.addresses import parse_tool, parse_typed_ref, tool_address
+from console.htmx import own_hosts, render_part
 from console.models import Policy
 from console.policy_form import Change, policy_changes, policy_groups, policy_values, read_policy
 from console.services.definitions import list_definitions
@@ -74,30 +74,37 @@ def simulator(request: HttpRequest) -> HttpResponse:
     data = request.POST if request.method == "POST" else request.GET
     said = {
         name: data.get(name, "")[:limit]
-        for name, limit in (("tool", 500), ("args", MAX_ARGS_CHARS), ("action", 300), ("class", 20))
+        for name, limit in (("tool", 500), ("args", MAX_ARGS_CHARS), ("action", 600), ("class", 20))
     }
     context: dict[str, Any] = {"said": said, "classes": [cls.value for cls in ActionClass]}
     if odd:
         name, wrong = next(iter(odd.items()))
         context |= {"problem_field": _SIMULATED.get(name, name[:80]), "problem": wrong}
+    elif len(data.get("args", "")) > MAX_ARGS_CHARS:
+        context |= {"problem_field": "Arguments", "problem": f"longer than {MAX_ARGS_CHARS:,} characters"}
     elif said["action"].strip():
         context |= _simulate_action(request, said["action"].strip())
     elif said["tool"]:
         context |= _simulate_typed(request, said)
     elif request.method == "POST":
         context["problem"] = "Name a tool, or an action as store/agent/number."
-    status = 422 if context.get("problem") else 200
+    status = context.get("status", 422) if context.get("problem") else 200
     return render_part(request, "tools/simulator.html", "tools/_simulation.html", context, status=status)
 
 
 def _simulate_action(request: HttpRequest, said: str) -> dict[str, Any]:
-    ref = parse_ref(said)
+    ref = parse_typed_ref(said, *own_hosts(request))
     if ref is None:
-        return {"problem": f"{said[:80]!r} names no action; write store/agent/number, as in its page's address."}
-    item = item_or_404(request.user, ref, Right.READ)
-    if item.action is None:
-        return {"problem": "That record is unreadable, so no policy can be found for it."}
-    args = read_whole_args(get_store(ref.store), item.action)
+        return {"problem": f"{said[:80]!r} names no action; write store/agent/number, or the address of its page."}
+    try:
+        item = item_or_404(request.user, ref, Right.READ)
+        if item.action is None:
+            return {"problem": "That record is unreadable, so no policy can be found for it."}
+        args = read_whole_args(get_store(ref.store), item.action)
+    except Http404:
+        return {"problem": "There is no such action, or it is not yours to see.", "status": 404}
+    except StoreError as exc:
+        return {"problem": f"Store {exc.store} does not answer.", "status": 503}
     found = simulate(item.action.tool, args, item.action.action_class)
     return {"simulation": found, "ref": ref, **_policy_words(found)}
 

@@ -335,3 +335,23 @@ def test_the_database_finds_an_action_by_its_key_whatever_its_agent_is_called(db
 
     assert found.get() == row
     assert not Inquiry.objects.alias(key=ActionKey()).filter(key=action_key(agent, 1)).exists()
+
+
+@pytest.mark.parametrize("is_second", [False, True], ids=["the first address", "a new one in its place"])
+def test_a_form_that_is_sent_again_changes_neither_address_nor_secret(
+    memory: RecordWriter, provider: PaymentProvider, amy: User, is_second: bool
+) -> None:
+    configure(amy, provider)
+    if is_second:
+        make_hook("payments", "generic", by=amy)
+    client = browser(amy)
+    form = {"do": "make", "provider": "generic", "seen_hook": hooks.hook_mark(hooks.find_hook("payments"))}
+
+    made = client.post("/resolvers/payments/hook/", form)
+    kept = Hook.objects.values_list("token_hash", "secret", "set_at").get()
+    again = client.post("/resolvers/payments/hook/", form)
+
+    assert (made.status_code, again.status_code) == (200, 409)
+    assert "shown only once" in words_of(again.content.decode())
+    assert "Copy both now" not in again.content.decode()
+    assert Hook.objects.values_list("token_hash", "secret", "set_at").get() == kept

@@ -152,7 +152,10 @@ NEEDED = {
         "Secret",
     ),
     "stripe": ({}, "Restricted key"),
-    "sql": ({"dsn": "postgresql://u@db.example.com/d", "query": "SELECT key FROM t WHERE key = :key"}, "Password"),
+    "sql": (
+        {"dsn": "postgresql://u@db.example.com/d?sslmode=verify-full", "query": "SELECT key FROM t WHERE key = :key"},
+        "Password",
+    ),
 }
 
 
@@ -186,3 +189,24 @@ def test_what_is_wrong_with_a_hooks_secret_can_be_read(memory: RecordWriter, amy
     assert "16 to 200 printable characters without spaces" in said
     assert "hunter2" not in said + HIDDEN
     assert HIDDEN not in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "field"),
+    [
+        ("stripe", {"api_base": "https://127.0.0.1/"}, "api_base"),
+        ("sql", {"dsn": "postgresql://u@127.0.0.1/d", "query": "x"}, "dsn"),
+    ],
+)
+def test_an_address_that_is_refused_is_said_before_a_secret_is_asked_for(
+    memory: RecordWriter, amy: User, kind: str, typed: dict[str, str], field: str
+) -> None:
+    form = {"name": "new", "seen_version": "0", "per_minute": "60", "at_once": "4"}
+
+    answer = browser(amy).post(f"/resolvers/new/{kind}/", form | {f"set-{name}": text for name, text in typed.items()})
+    html = answer.content.decode()
+
+    assert answer.status_code == 422
+    assert html.count('class="error"') == 1
+    assert 'class="error"' in html.split(f'id="field-set-{field}"')[1].split('<div class="setting')[0]
+    assert not Definition.objects.exists()
