@@ -30,10 +30,17 @@ _NUMBER_IN_TEXT = re.compile(rf"""(?:\\*+["'])?+{_NUMBER.pattern}(?=[\s,;&"'\\}}
 _LITERAL = re.compile(r"""(?:null|none|true|false|undefined|(\\*+["'])\1)(?=[\s,;&"'\\})\]]|\Z)""", re.IGNORECASE)
 
 
+_PASSES = 4
+"""What stands right behind a hidden secret may have been read as a part of it: looked at again, until nothing more is found."""
+
+
 def redact_text(text: str) -> str:
     """A text without what looks like a token, a key, a card number, or a secret after its name (`password=...`), whatever its quotes."""
     text = _hide_in_json(text)
-    text = _hide_after_names(text)
+    for _ in range(_PASSES):
+        before, text = text, _hide_after_names(text)
+        if text == before:
+            break
     return hide_shapes(text)
 
 

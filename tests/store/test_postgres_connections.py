@@ -69,7 +69,7 @@ def test_opening_a_store_connects_to_nothing() -> None:
         ("postgres://u:geheim-123@h/x?collection=recall_lexical_v1_agents", "without _agents"),
         ("postgres://u:geheim-123@h/x?shcema=recall", "not one that PostgreSQL understands"),
         ("postgres://u:geheim-123@h:port/x", "not one that PostgreSQL understands"),
-        ("postgres://u:geheim-123/h@x", "not one that PostgreSQL understands"),
+        ("postgres://u:geheim-123/h@x", "write special characters"),
         ("postgres://u:geheim-123@[::1/x", "not one that PostgreSQL understands"),
         ("ftp://u:geheim-123@h/x", "no adapter for ftp"),
         ("mysql", "no adapter"),
