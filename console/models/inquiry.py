@@ -28,7 +28,9 @@ class Inquiry(models.Model):
     misses = models.PositiveIntegerField(default=0)  # questions in a row without an answer
     problem = models.TextField(blank=True)  # why nobody could be asked, in one sentence
     first_holder = models.TextField(blank=True)  # of the lease when the action was first seen
-    lost_at = models.DateTimeField(null=True)  # when its holder was first seen without the lease
+    lost_at = models.DateTimeField(
+        null=True
+    )  # when its holder was first seen fenced off: released or taken over, not only run out
     given_up_at = models.DateTimeField(null=True)  # reported once
     recheck_done = models.CharField(max_length=64, blank=True)  # the last decision `failed` that was made due again
     recheck_of = models.CharField(max_length=64, blank=True)  # the decision `failed` that is looked at again

@@ -39,6 +39,7 @@ TOLERANCE_S = 300
 MOST_PER_MINUTE = 600
 MOST_WOKEN = 20
 SPARED = timedelta(seconds=5)
+"""How soon after an answer a call makes the console ask again."""
 HEADERS: Mapping[str, str] = {Provider.STRIPE: "Stripe-Signature", Provider.GENERIC: "X-Settle-Signature"}
 _MOST_SIGNATURES = 8  # several stand in one header while a secret is being rotated
 _MAX_HEADER_CHARS = 2_000
@@ -226,12 +227,12 @@ def _wake(hook: Hook, key: str) -> list[int]:
         asked = Inquiry.objects.alias(key=ActionKey()).filter(key=key, tool__in=tools, resolver=hook.name)
         woken = {row.pk: row.store for row in asked.order_by("pk")[:MOST_WOKEN]}
         Inquiry.objects.filter(pk__in=woken).update(due_at=now, queued_until=None, woken_at=now)
-        _spare_who_has_just_answered(woken)
         failed = Decision.objects.alias(key=ActionKey()).filter(key=key, outcome=DecisionOutcome.FAILED, tool__in=tools)
         for decision in failed.filter(state=DecisionState.WRITTEN).order_by("-pk")[:MOST_WOKEN]:
             ref = {"store": decision.store, "agent": decision.agent, "seq": decision.seq}
             if not Incident.objects.filter(**ref).exists() and look_again(decision, is_called=True):
                 woken |= {row.pk: row.store for row in Inquiry.objects.filter(**ref)}
+        _spare_who_has_just_answered(woken)
         for store in set(woken.values()):
             bump(store)
     return list(woken)

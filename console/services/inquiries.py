@@ -20,7 +20,7 @@ from console.models import Decision, DecisionOutcome, DecisionState, Inquiry, Po
 from console.services.changes import bump
 from console.services.deliver import as_column
 from console.services.policies import all_policies
-from console.services.resolve import seen_of
+from console.services.resolve import holder_of, is_fenced
 from console.stores import list_stores
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def _inquiry(store: ActionStore, reading: Reading, policies: dict[str, Policy]) 
     policy = policies.get(as_column(action.tool))
     if policy is None or state_of_reading(reading, leases_known=store.leases_known) not in _ASKED_ABOUT:
         return None
-    holder, is_lost = seen_of(action, reading.lease)
+    holder = holder_of(action, reading.lease)
     return Inquiry(
         store=store.name,
         agent=action.agent,
@@ -115,8 +115,8 @@ def _inquiry(store: ActionStore, reading: Reading, policies: dict[str, Policy]) 
         tool=as_column(action.tool),
         resolver=policy.resolver,
         due_at=timezone.now(),
-        first_holder=as_column(holder),
-        lost_at=to_datetime(reading.read_at) if is_lost else None,
+        first_holder=holder,
+        lost_at=to_datetime(reading.read_at) if is_fenced(action, reading.lease, first_holder=holder) else None,
     )
 
 

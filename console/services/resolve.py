@@ -67,7 +67,7 @@ class NobodyToAsk(ActionsError):
 
 
 def request_asking(ref: ActionRef, *, by: User) -> Inquiry:
-    """Make this action's question due at once. Asking itself is a task's; pressing twice asks once.
+    """Make this action's question due at once. Asking itself is a task's; pressed again before the answer is there it asks once.
 
     Raises:
         Http404, PermissionDenied: as `access.item_or_404`; who may settle may ask.
@@ -331,7 +331,7 @@ def circumstances_of(row: Inquiry | None, item: ActionItem, definition: Definiti
         same = StoredVerdict.objects.filter(inquiry=row, resolver=definition.name, version=definition.version, is_negative=True)
         negatives = same.values_list("asked_at", flat=True)
     return Circumstances(
-        lease=item.lease,
+        lease=_as_kept(item.lease),
         leases_known=store.leases_known,
         first_holder=row.first_holder if row else "",
         lost_at=from_datetime(row.lost_at) if row and row.lost_at else None,
@@ -343,25 +343,34 @@ def circumstances_of(row: Inquiry | None, item: ActionItem, definition: Definiti
 
 
 def observe(row: Inquiry, item: ActionItem) -> None:
-    """Note who held the lease when the action was first seen, and when its holder was first seen without it: Recall keeps neither."""
+    """Note who held the lease when the action was first seen, and when its holder was first seen fenced off: Recall keeps neither."""
     action = item.action
     if action is None:
         return
-    holder, lost = seen_of(action, item.lease)
+    holder = holder_of(action, item.lease)
     if holder and not row.first_holder:
-        Inquiry.objects.filter(pk=row.pk, first_holder="").update(first_holder=as_column(holder))
-        row.first_holder = as_column(holder)
-    lost = lost or fence_of(action, item.lease, first_holder=row.first_holder) is Fence.FENCED
-    if lost and row.lost_at is None:
+        Inquiry.objects.filter(pk=row.pk, first_holder="").update(first_holder=holder)
+        row.first_holder = holder
+    if row.lost_at is None and is_fenced(action, item.lease, first_holder=row.first_holder):
         at = to_datetime(item.read_at)
         Inquiry.objects.filter(pk=row.pk, lost_at=None).update(lost_at=at)
         row.lost_at = at
 
 
-def seen_of(action: Action, lease: Lease | None) -> tuple[str, bool]:
-    """The holder under whom a started action may be at work (empty: unknown), and whether nobody can be at work on it any more."""
-    holder = lease.holder if lease is not None and action.status is ActionStatus.STARTED else ""
-    return holder, lease is None or not lease.is_live or action.status is ActionStatus.UNKNOWN
+def holder_of(action: Action, lease: Lease | None) -> str:
+    """The holder under whom a started action may be at work; empty: unknown."""
+    return as_column(lease.holder) if lease is not None and action.status is ActionStatus.STARTED else ""
+
+
+def is_fenced(action: Action, lease: Lease | None, *, first_holder: str) -> bool:
+    """Whether nobody can be at work on it any more, for good. A lease that has only run out does not count: a process that was frozen may renew
+    it and go on (recall-records 5.3)."""
+    return fence_of(action, _as_kept(lease), first_holder=first_holder) is Fence.FENCED
+
+
+def _as_kept(lease: Lease | None) -> Lease | None:
+    """With its holder as a column keeps it: else a holder with a NUL in it would differ from itself, and count as fenced off."""
+    return replace(lease, holder=as_column(lease.holder)) if lease is not None else None
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -178,6 +178,29 @@ def test_absence_is_proposed_after_two_negatives_and_never_written_by_itself(
     assert second.outcome == "failed"
     assert action_of(ref).is_open
     assert not Decision.objects.exists()
+
+
+def test_a_frozen_process_that_goes_on_moves_the_end_of_what_it_may_have_done(
+    records: RecordWriter, ana: User, amy: User, provider: PaymentProvider
+) -> None:
+    """It was seen with a lease that had run out, renewed it, and released it much later: only from then on nothing could happen any more."""
+    ref = doubtful(records, started_at=hours_ago(10))
+    records.lease("billing-7", state="expired", ttl=timedelta(hours=9))
+    configure(amy, provider, settle_window_s=3_600)
+    ask(ref, ana)
+    StoredVerdict.objects.update(asked_at=datetime.now(UTC) - timedelta(hours=2))
+    Inquiry.objects.filter(lost_at__isnull=False).update(lost_at=datetime.now(UTC) - timedelta(hours=3))
+    records.lease("billing-7", state="live", epoch=2)
+    records.lease("billing-7", state="released", epoch=3)
+    later()
+
+    verdict = ask(ref, ana)
+
+    assert verdict is not None
+    assert verdict.outcome == "unknown"
+    lost_at = Inquiry.objects.get().lost_at
+    assert lost_at is not None
+    assert datetime.now(UTC) - lost_at < timedelta(minutes=1)
 
 
 def test_negatives_of_an_earlier_version_of_the_resolver_do_not_count(
@@ -364,8 +387,8 @@ def test_of_two_workers_at_one_moment_one_asks(postgres: RecallWriter, ana: User
     with ThreadPoolExecutor(max_workers=4) as threads:
         running = [threads.submit(work) for _ in range(4)]
         assert provider.waiting.acquire(timeout=20)
-        while sum(one.done() for one in running) < 3:
-            pass
+        for _ in zip(range(3), as_completed(running, timeout=20), strict=False):
+            pass  # three leave while the fourth waits for its answer
         provider.gate.set()
         answers = [one.result() for one in running]
 
