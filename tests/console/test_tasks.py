@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -136,3 +140,17 @@ def test_a_worker_killed_while_it_settles_loses_and_doubles_nothing(worker: Work
     assert action.status == "done"
     assert settled_entries(decision.ref) == 1
     assert len(get_store("main").list_turns("billing-7", limit=10)) == 1
+
+
+def test_a_broker_that_takes_connections_and_says_nothing_is_left_to_the_sweep() -> None:
+    """In a process of its own, with that broker; it comes back by itself, without an error."""
+    program = "import django; django.setup(); from console.celery import app; from console.tasks import send_asking; send_asking([1, 2])"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broker = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        environment = {**os.environ, "CELERY_BROKER_URL": broker, "DJANGO_SETTINGS_MODULE": "console.settings"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is left to the sweep") == 1
