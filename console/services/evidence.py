@@ -59,12 +59,12 @@ _FOUND = {
 
 
 def find_contradiction(ref: ActionRef, outcome: str) -> Contradiction | None:
-    """What the newest verdict says against deciding `outcome` (done, failed, abandoned). One statement.
+    """What the newest verdict that somebody answered says against deciding `outcome` (done, failed, abandoned). One statement.
 
     A weak verdict, or one that found nothing and proves nothing, contradicts nobody.
     """
     about = {"inquiry__store": ref.store, "inquiry__agent": ref.agent, "inquiry__seq": ref.seq}
-    newest = StoredVerdict.objects.filter(**about).order_by("-pk").first() if is_possible(ref) else None
+    newest = StoredVerdict.objects.filter(**about).order_by(*_TELLING_FIRST).first() if is_possible(ref) else None
     if newest is None:
         return None
     says = ""

@@ -23,7 +23,7 @@ from actions.times import format_rfc3339, from_datetime
 from console.models import Decision, Incident, Inquiry, StoredVerdict
 from console.services import inquiries, resolve
 from console.services.decide import DecisionRequest, decide
-from console.services.evidence import refs_with_verdict, standings_of
+from console.services.evidence import find_contradiction, refs_with_verdict, standings_of
 from console.services.incidents import close_incident
 from console.services.policies import ChangedMeanwhile, InvalidPolicy, policy_of, save_policy
 from console.services.resolve import NobodyToAsk, request_asking
@@ -645,3 +645,6 @@ def test_an_answer_that_did_not_come_takes_nothing_back(
     assert (standing.outcome, standing.grade) == ("done", "exact")
     assert ref in refs_with_verdict("done")
     assert ref not in refs_with_verdict("unknown")
+    against = find_contradiction(ref, "failed")
+    assert against is not None
+    assert against.needs_word
