@@ -19,9 +19,11 @@ _HTMX = {
     "allowScriptTags": False,
     "includeIndicatorStyles": False,
     "selfRequestsOnly": True,
-    # Pages hold personal data, and Back must show what is true now.
+    # What somebody presses within a live part is theirs: with its `hx-sync` inherited, the next live update would push it out of the queue.
+    "disableInheritance": True,
     # A server that says nothing must not look like one that is thinking.
     "timeout": 15_000,
+    # Pages hold personal data, and Back must show what is true now.
     "historyCacheSize": 0,
     "refreshOnHistoryMiss": True,
     # Refusals are drawn panels: they are swapped in like any answer. A 500 is not; settle.js says that nothing is known.

@@ -145,6 +145,9 @@
   // Who pressed reads what became of it.
   document.body.addEventListener("htmx:afterSettle", (event) => { if (["asked", "selection-answer"].includes(event.detail.target.id)) event.detail.target.focus(); });
 
+  // What a live part asks by itself is nobody at work; what is pressed within it is, and headers given in the markup would be inherited.
+  document.body.addEventListener("htmx:configRequest", (event) => { if (event.detail.elt.hasAttribute("data-live-part")) event.detail.headers["X-Background"] = "1"; });
+
   let versions = new Map();
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;

@@ -16,7 +16,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from pytest_django import DjangoDbBlocker
 
 from actions.store import open_store
@@ -27,6 +27,9 @@ from tests.recall_writer import RecallWriter
 
 # Playwright's own loop runs in the thread in which the tests use the database.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+# How long to wait before calling it a failure, on a machine that does other things too; how fast it is stands in the benchmarks.
+expect.set_options(timeout=20_000)
 
 PASSWORD = "correct horse battery staple"
 COLLECTION = "browser"

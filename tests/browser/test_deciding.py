@@ -38,7 +38,7 @@ def test_somebody_signs_in_opens_an_action_decides_and_it_leaves_the_other_brows
     decide(stranger, "done", "Found in the Sent folder")
 
     expect(stranger.locator(".answer.is-written")).to_be_visible()
-    expect(other.locator(".strip")).to_have_count(0, timeout=3_000)
+    expect(other.locator(".strip")).to_have_count(0)
     expect(other.get_by_text("Nothing is in doubt.")).to_be_visible()
     assert records.body_of("m-1:act:1")["status"] == "done"
     assert records.body_of("m-1:turn:1")["content"] == "done"
@@ -149,7 +149,7 @@ def test_of_two_tabs_the_second_is_told_and_loses_nothing(records: RecallWriter,
     expect(two.locator(".slip dd").last).to_contain_text("Typed in the second tab")
     decide(one, "done", "Found it")
     expect(one.locator(".answer.is-written")).to_be_visible()
-    expect(two.locator("#status")).to_contain_text("done", timeout=3_000)
+    expect(two.locator("#status")).to_contain_text("done")
     expect(two.locator("#reason")).to_have_value("Typed in the second tab")
     expect(two.locator("#foot-news")).to_contain_text("It ended meanwhile")
     expect(two.locator("#decision [data-once]")).to_be_disabled()

@@ -225,9 +225,9 @@ def test_live_updates_keep_focus_and_place(records: RecallWriter, ana: User, sig
     before = link.bounding_box()
 
     records.action("m-1", 41, args={"to": "new@example.com"})
-    expect(page.locator(".strip")).to_have_count(41, timeout=3_000)
+    expect(page.locator(".strip")).to_have_count(41)
     records.action("m-1", 1, args={"to": "c1@example.com"}, status="done")
-    expect(page.locator(".strip")).to_have_count(40, timeout=3_000)
+    expect(page.locator(".strip")).to_have_count(40)
 
     expect(link).to_be_focused()
     after = link.bounding_box()
@@ -255,4 +255,4 @@ def test_the_event_stream_is_closed_while_the_tab_is_hidden(records: RecallWrite
         document.dispatchEvent(new Event("visibilitychange"));
     }""")
 
-    expect(page.locator(".strip")).to_have_count(1, timeout=3_000)
+    expect(page.locator(".strip")).to_have_count(1)

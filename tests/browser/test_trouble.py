@@ -76,7 +76,7 @@ def test_an_end_under_somebody_typing_holds_the_commit_back_until_they_look(
     other.goto("/actions/main/m-1/1/")
     decide(other, "done", "Found it")
 
-    expect(page.locator("#foot-news [role=alert]")).to_contain_text("It ended meanwhile: done, by operator bea", timeout=5_000)
+    expect(page.locator("#foot-news [role=alert]")).to_contain_text("It ended meanwhile: done, by operator bea")
     expect(page.locator("#decision [data-once]")).to_be_disabled()
     expect(page.locator("#reason")).to_have_value("Typed by ana")
     page.get_by_role("button", name="Look at it").click()
@@ -133,8 +133,33 @@ def test_a_decision_that_is_delivered_says_so_where_it_was_waiting(
 
     other.locator("#status").get_by_role("button", name="Withdraw it").click()
 
-    expect(page.locator(".answer.is-withdrawn")).to_be_visible(timeout=5_000)
+    expect(page.locator(".answer.is-withdrawn")).to_be_visible()
     expect(page.locator(".answer.is-waiting")).to_have_count(0)
+
+
+def test_what_is_pressed_while_live_updates_are_under_way_is_sent_at_once_and_is_somebody_at_work(
+    records: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    records.lease("m-1", state="live")
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    decide(page, "done", "Found it")
+    expect(page.locator("#status").get_by_role("button", name="Withdraw it")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/status/?seen=*", lambda route: held.append(route))
+    with page.expect_request("**/status/?seen=*") as background:
+        page.evaluate("document.body.dispatchEvent(new Event('changed'))")
+
+    with page.expect_request("**/withdraw/") as pressed:
+        page.locator("#status").get_by_role("button", name="Withdraw it").click()
+        page.evaluate("document.body.dispatchEvent(new Event('changed'))")  # a second update would have taken its place
+
+    expect(page.locator(".answer.is-withdrawn")).to_be_visible()
+    assert background.value.headers["x-background"] == "1"
+    assert "x-background" not in pressed.value.headers
+    for route in held:
+        route.continue_()
 
 
 def test_a_page_of_somebody_who_is_no_longer_signed_in_says_who_is(
