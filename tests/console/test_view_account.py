@@ -129,7 +129,7 @@ def test_every_background_request_of_the_pages_says_so(memory: RecordWriter, ana
 
     for path in ("/?open=main/m-1/1", "/actions/main/m-1/1/"):
         for element in re.findall(r"<[a-z]+ [^>]*hx-trigger=\"changed[^>]*>", client.get(path).content.decode()):
-                assert "data-live-part" in element  # settle.js gives what such a part asks the header X-Background
+            assert "data-live-part" in element  # settle.js gives what such a part asks the header X-Background
 
 
 def test_the_light_is_kept_in_a_cookie_and_leads_back_to_this_site_only(memory: RecordWriter, ana: User) -> None:
