@@ -18,6 +18,7 @@ from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
 from console.services.deliver import as_column
+from console.services.gates import check_rule
 
 CHANGEABLE = (
     "resolver",
@@ -35,10 +36,16 @@ CHANGEABLE = (
     "moves_money",
     "is_irreversible",
     "compensation",
+    "second_person_when",
+    "step_up_when",
+    "hold_s",
+    "sla_s",
 )
 """What a person may set of a policy."""
 
 LONGEST_S = 366 * 86_400
+LONGEST_HOLD_S = 3_600
+"""A decision that can be undone for longer is better kept as a proposal."""
 
 
 class InvalidPolicy(ActionsError):
@@ -160,6 +167,15 @@ def _check(policy: Policy) -> None:
         value = getattr(policy, name)
         if not isinstance(value, int) or not lowest <= value <= LONGEST_S:
             raise InvalidPolicy(name, f"a length of time from {format_duration(lowest)} to {format_duration(LONGEST_S)}")
+    for name, lowest, longest in (("hold_s", 0, LONGEST_HOLD_S), ("sla_s", 60, LONGEST_S)):
+        value = getattr(policy, name)
+        if not isinstance(value, int) or not lowest <= value <= longest:
+            raise InvalidPolicy(name, f"a length of time from {format_duration(lowest)} to {format_duration(longest)}")
+    for name in ("second_person_when", "step_up_when"):
+        try:
+            check_rule(getattr(policy, name))
+        except ActionsError as exc:
+            raise InvalidPolicy(name, str(exc)) from exc
     if policy.retention_s <= policy.settle_window_s + policy.tool_timeout_s:
         raise InvalidPolicy(
             "retention_s", "must be longer than tool time-out and settle window together, else absence never means anything"
