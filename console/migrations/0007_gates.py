@@ -23,6 +23,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="decision",
+            name="broke_glass_by",
+            field=models.CharField(blank=True, db_default="", default="", max_length=150),
+        ),
+        migrations.AddField(
+            model_name="decision",
             name="held_until",
             field=models.DateTimeField(null=True),
         ),

@@ -85,6 +85,7 @@ class Decision(models.Model):
     second_reason = models.TextField(blank=True, db_default="", default="")  # unredacted, like the reason
     second_at = models.DateTimeField(null=True)
     is_turned_down = models.BooleanField(default=False, db_default=False)  # by that second person; refused for good
+    broke_glass_by = models.CharField(max_length=150, blank=True, db_default="", default="")
     broke_glass = models.TextField(blank=True, db_default="", default="")  # why no second person was waited for; unredacted
     is_announced = models.BooleanField(default=False)  # the entry `waiting` stands in the store's chain
 

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from actions.errors import ActionsError
+from actions.queries import ActionItem, read_whole_args
 from actions.resolvers.base import Windows
 from actions.resolvers.claim import Roles
 from actions.rules import check_text
@@ -18,7 +19,8 @@ from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
 from console.services.deliver import as_column
-from console.services.gates import check_rule
+from console.services.gates import Gates, check_rule, gates_of
+from console.stores import get_store
 
 CHANGEABLE = (
     "resolver",
@@ -105,6 +107,20 @@ def roles_of(policy: Policy) -> Roles:
         reference=policy.reference,
         is_minor=policy.is_minor,
     )
+
+
+def gates_before(item: ActionItem, outcome: str) -> Gates:
+    """The gates that the policy in force puts before this outcome for this action. Its whole arguments are read, where a rule speaks of them.
+
+    Raises:
+        StoreError: they could not be read; nothing is known.
+    """
+    if item.action is None:
+        return Gates()
+    policy = policy_of(item.action.tool)
+    has_rules = policy.second_person_when.strip() or policy.step_up_when.strip()
+    args = read_whole_args(get_store(item.store), item.action) if has_rules else ""
+    return gates_of(policy, item.action, args, store=item.store, outcome=outcome, roles=roles_of(policy))
 
 
 def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: User) -> Policy:
