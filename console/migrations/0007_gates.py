@@ -58,6 +58,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="decision",
+            name="sentence",
+            field=models.CharField(blank=True, db_default="", default="", max_length=200),
+        ),
+        migrations.AddField(
+            model_name="decision",
             name="second_at",
             field=models.DateTimeField(null=True),
         ),

@@ -78,6 +78,9 @@ class Decision(models.Model):
     needs_second = models.BooleanField(default=False, db_default=False)
     needs_step_up = models.BooleanField(default=False, db_default=False)
     rule = models.TextField(blank=True, db_default="", default="")  # the policy's own words and version, for a person
+    sentence = models.CharField(
+        max_length=200, blank=True, db_default="", default=""
+    )  # the call in our words, redacted; of proposals
     hold_s = models.PositiveIntegerField(default=0, db_default=0)
     held_until = models.DateTimeField(null=True)  # by the database's clock; can be undone until then
     second_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)

@@ -7,7 +7,7 @@ shown: the decision, the action that it is about, and the verdict against it. Af
 from __future__ import annotations
 
 import logging
-import unicodedata
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -23,13 +23,16 @@ from actions.queries import ActionItem
 from actions.records import ActionRef
 from actions.redaction import redact_text
 from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
-from console.access import Right, item_or_404, sees_problems
+from actions.settle import preview_turn
+from actions.turns import SettlementTurn
+from console.access import Person, Right, item_or_404, may, sees_problems
 from console.models import Decision, DecisionState
 from console.services.answers import Answer, AnswerKind, must_confirm
 from console.services.changes import bump
 from console.services.decide import DATABASE_TROUBLE, actor_of, answer_of
-from console.services.deliver import announce, as_column, attempt, lock, on_its_way
-from console.services.evidence import find_contradiction
+from console.services.decisions import why_not_second
+from console.services.deliver import announce, as_column, attempt, end_of, lock, on_its_way
+from console.services.evidence import Contradiction, find_contradiction
 from console.services.gates import is_confirmed
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,33 @@ log = logging.getLogger(__name__)
 LEAST_VISIBLE = 10
 """Characters that a reason for passing the second person must show."""
 _NOT_KNOWN = "whether it was kept is not known; look again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A proposed decision as its page shows it: the exact turn, what binds an approval to it, and what this person may do about it."""
+
+    turn: SettlementTurn | None  # None: it could not be written any more
+    seen: str
+    against: Contradiction | None
+    may_approve: bool
+    why_not: str  # why this person cannot be the second one; empty: only the right counts
+
+
+def show_proposal(row: Decision, item: ActionItem, *, user: Person) -> Proposal:
+    """Writes nothing. The caller has checked that the user may see the action."""
+    try:
+        turn = preview_turn(item.action, end_of(row)) if item.action is not None else None
+    except InvalidDecision:
+        turn = None
+    why_not = why_not_second(row, user)
+    return Proposal(
+        turn=turn,
+        seen=proposal_digest(row, item),
+        against=find_contradiction(row.ref, row.outcome),
+        may_approve=not why_not and may(user, Right.APPROVE, store=row.store, tool=row.tool),
+        why_not=why_not,
+    )
 
 
 def approve(
@@ -163,22 +193,9 @@ def proposal_digest(row: Decision, item: ActionItem) -> str:
     return sha256_text(canonical_json(shown))
 
 
-def why_not_second(row: Decision, user: User) -> str:
-    """Why this person cannot be the second one of this decision; empty where they can, if they have the right."""
-    if row.by_id is not None and row.by_id == user.pk:
-        return "it is your own decision, so somebody else has to approve it"
-    if row.by is not None and _address(row.by) and _address(row.by) == _address(user):
-        return f"your account has the same email address as {row.username}'s, so somebody else has to approve it"
-    return ""
-
-
 def approver(by: User) -> str:
     """How a second person stands in entries."""
     return f"approver {by.get_username()}"
-
-
-def _address(user: User) -> str:
-    return unicodedata.normalize("NFKC", user.email).strip().casefold()
 
 
 def _find(ref: ActionRef, decision_id: str) -> Decision | None:

@@ -295,7 +295,7 @@ def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User, 
                 claim=item.claim,
                 content_digest=decision_digest(item.ref, end),
                 evidence_id=request.evidence_id if find_verdict(item.ref, request.evidence_id) is not None else "",
-                **kept_before(gates),
+                **kept_before(gates, item),
             )
             if row.state == DecisionState.HELD:
                 row.refresh_from_db()  # counted by the database's clock
@@ -335,7 +335,7 @@ def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answ
         return must_confirm(item)
     has_passed = known.second_at is not None or known.broke_glass
     gates = Gates(needs_second=known.needs_second and not has_passed, hold_s=known.hold_s)
-    again = {name: value for name, value in kept_before(gates).items() if name in _MOVING}
+    again = {name: value for name, value in kept_before(gates, item).items() if name in _MOVING}
     try:
         with transaction.atomic(durable=True):
             refused = Decision.objects.filter(pk=known.pk, state=DecisionState.REFUSED, is_turned_down=False)

@@ -155,13 +155,14 @@ def claim_due(limit: int) -> list[int]:
     return pks
 
 
-def kept_before(gates: Gates) -> dict[str, Any]:
+def kept_before(gates: Gates, item: ActionItem) -> dict[str, Any]:
     """The columns of a decision that is made before these gates: its first state, its rule as it is frozen, when it is looked at again."""
     frozen = {
         "needs_second": gates.needs_second,
         "needs_step_up": gates.needs_step_up,
         "hold_s": gates.hold_s,
         "rule": as_column(gates.rule),
+        "sentence": as_column(item.facts.sentence)[:200] if item.facts and gates.needs_second else "",
         "may_be_written": not (gates.needs_second or gates.hold_s),
     }
     if gates.needs_second:

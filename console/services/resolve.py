@@ -542,7 +542,7 @@ def _decide(
                 claim=item.claim,
                 content_digest=decision_digest(row.ref, end),
                 evidence_id=stored.evidence_id,
-                **kept_before(gates),
+                **kept_before(gates, item),
             )
     except IntegrityError:
         return None
