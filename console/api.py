@@ -35,8 +35,10 @@ from console.access import (
     visible_stores,
 )
 from console.history import HistoryFilter, list_history, require_kind
+from console.models import DecisionState
 from console.services import known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
+from console.services.approve import approve, break_glass, proposal_digest, turn_down
 from console.services.decide import DecisionRequest, decide, withdraw
 from console.services.decisions import current_decisions, latest_notes
 from console.services.evict import EvictionRequest, evict
@@ -96,6 +98,13 @@ class DecisionOut(Schema):
     error: str | None
     by: str | None
     at: str
+    rule: str | None = None
+    second: str | None = None
+    second_reason: str | None = None
+    held_until: str | None = None
+    broke_glass: str | None = None
+    broke_glass_by: str | None = None
+    seen: str | None = Field(None, description="of a proposal: what an approval may be bound to")
 
 
 class WholeItemOut(ItemOut):
@@ -180,6 +189,34 @@ class DecisionIn(Schema):
     result: str | None = None
     error: str | None = None
     look_again_at: str | None = Field(None, description="RFC 3339; only with later")
+
+
+class ApprovalIn(Schema):
+    """The second person of a proposed decision."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    decision_id: str = Field(description="of the decision that is proposed")
+    reason: str = Field("", description="what they looked at")
+    seen: str | None = Field(None, description="`decision.seen` of the action; compared where given")
+
+
+class TurnDownIn(Schema):
+    """The second person refuses a proposed decision."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    decision_id: str = Field(description="of the decision that is proposed")
+    reason: str = Field(description="what is wrong with it; whoever proposed it reads this")
+
+
+class BreakGlassIn(Schema):
+    """A proposed decision goes on without a second person."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    decision_id: str = Field(description="of the decision that is proposed")
+    reason: str = Field(description="why no second person can be waited for: at least 10 characters, kept in the history")
 
 
 class ThroughIn(Schema):
@@ -289,6 +326,7 @@ _ACTION = "/actions/{store}/{agent}/{int:seq}"
 _DECISION = f"{_ACTION}/decision"
 _RESOLVE = f"{_ACTION}/resolve"
 _THROUGH = f"{_DECISION}/through-server"
+_APPROVE, _TURN_DOWN, _BREAK_GLASS = (f"{_DECISION}/{way}" for way in ("approve", "turn-down", "break-glass"))
 _EVICTION = "/agents/{store}/{agent}/eviction"
 
 
@@ -338,6 +376,8 @@ def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> Http
     shown = shapes.whole_item_json(
         item, result=result, decision=decision, note=note, verdicts=verdicts_of(ref), sees_problems=sees
     )
+    if decision is not None and decision.state == DecisionState.PROPOSED:
+        shown["decision"]["seen"] = proposal_digest(decision, item)
     return _json(shown)
 
 
@@ -398,6 +438,36 @@ def delete_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq, 
     user = _user(request)
     _know_query(request, "decision_id")
     return _answer(withdraw(ActionRef(store, agent, seq), by=user, decision_id=decision_id))
+
+
+_GATED = {200: DecisionOut, 201: DecisionOut, 202: DecisionOut, 409: ErrorOut, 412: ErrorOut, 503: ErrorOut, **_ERRORS}
+
+
+@api.post(_APPROVE, response=_GATED, summary="Be the second person of a proposed decision")
+def post_approval(
+    request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[ApprovalIn, Body()]
+) -> HttpResponse:
+    """201: written. 202: held, or waiting for the lease. 403: your own, or `confirm_identity`, which no token can. 409: somebody was first."""
+    user, ref = _user(request), ActionRef(store, agent, seq)
+    answer = approve(ref, body.decision_id, by=user, reason=body.reason, seen=body.seen or "")
+    return _answer(answer, sees=sees_problems(user, store))
+
+
+@api.post(_TURN_DOWN, response=_GATED, summary="Refuse a proposed decision as its second person")
+def post_turn_down(
+    request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[TurnDownIn, Body()]
+) -> HttpResponse:
+    """It is never written; whoever proposed it is shown the reason."""
+    user, ref = _user(request), ActionRef(store, agent, seq)
+    return _answer(turn_down(ref, body.decision_id, by=user, reason=body.reason), sees=sees_problems(user, store))
+
+
+@api.post(_BREAK_GLASS, response=_GATED, summary="Go on without a second person, on the record")
+def post_break_glass(
+    request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[BreakGlassIn, Body()]
+) -> HttpResponse:
+    """For whoever may settle; it passes no hold. 503: the history could not be written, so nothing passed."""
+    return _answer(break_glass(ActionRef(store, agent, seq), body.decision_id, by=_user(request), reason=body.reason))
 
 
 @api.post(
@@ -523,12 +593,12 @@ api.api_operation(_ALL_METHODS, "/{path:rest}", include_in_schema=False)(_nothin
 # --- going out -------------------------------------------------------------------------------------------------------
 
 
-def _answer(answer: Answer) -> HttpResponse:
+def _answer(answer: Answer, *, sees: bool = True) -> HttpResponse:
     """A gesture's answer: the decision or note itself, or an error with whatever stands in the way."""
     status = STATUS[answer.kind]
     shown: dict[str, Any] = {}
     if answer.decision is not None:
-        shown = shapes.decision_json(answer.decision, sees_problems=True)  # whoever decides or withdraws may settle there
+        shown = shapes.decision_json(answer.decision, sees_problems=sees)  # whoever decides or withdraws may settle there
     elif answer.note is not None:
         shown = shapes.note_json(answer.note)
     if status < 400:

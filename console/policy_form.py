@@ -11,6 +11,7 @@ from actions.resolvers.texts import YES
 from console.durations import NotADuration, format_duration, parse_duration
 from console.models import Definition, Mode, Policy, Secret, Weight
 from console.services.definitions import find_kind, options_of
+from console.services.gates import InvalidRule, arguments_in
 from console.services.policies import windows_of
 
 DURATION = "duration"
@@ -148,6 +149,40 @@ _POLICY: tuple[tuple[str, str, tuple[FormField, ...]], ...] = (
         ),
     ),
     (
+        "Who decides",
+        (
+            "A rule is an expression (CEL) about the call, as in amount > 1000. It may use amount, currency, recipient, tool, agent, store, "
+            "action_class, outcome, args (all arguments) and any argument by its own name. Empty: never. true: always. Where it cannot be "
+            "worked out, because a field is missing or an amount is written in an odd way, it holds."
+        ),
+        (
+            FormField(
+                name="second_person_when",
+                label="A second person when",
+                help="The decision is then a proposal that somebody else has to approve. The rule is fixed when it is proposed.",
+                type=FieldType.CODE,
+            ),
+            FormField(
+                name="step_up_when",
+                label="Confirm who you are when",
+                help="Whoever decides or approves must have proved who they are within the last ten minutes. An API token never has.",
+                type=FieldType.CODE,
+            ),
+            FormField(
+                name="hold_s",
+                label="Time to undo",
+                help="A decision is held for so long before it is written, and can be undone. 0 s: it is written at once.",
+                type=DURATION,
+            ),
+            FormField(
+                name="sla_s",
+                label="In doubt at most",
+                help="A call of this tool that stays in doubt for longer is reported to people.",
+                type=DURATION,
+            ),
+        ),
+    ),
+    (
         "What it weighs",
         "",
         (
@@ -174,6 +209,7 @@ _POLICY: tuple[tuple[str, str, tuple[FormField, ...]], ...] = (
         ),
     ),
 )
+RULES = ("second_person_when", "step_up_when")
 _POLICY_FIELDS: Mapping[str, FormField] = {one.name: one for _, _, fields in _POLICY for one in fields}
 
 
@@ -203,7 +239,13 @@ def policy_groups(
 
     def filled(one: FormField) -> FormField:
         choices = tuple(resolvers) if one.name == "resolver" else one.choices
-        note = _suggestions(definitions) if one.name == "resolver" else ""
+        note = (
+            _suggestions(definitions)
+            if one.name == "resolver"
+            else _arguments_of(said.get(one.name, ""))
+            if one.name in RULES
+            else ""
+        )
         return replace(one, value=said.get(one.name, ""), choices=choices, problem=problems.get(one.name, ""), note=note)
 
     return tuple(Group(title=title, says=says, fields=tuple(filled(one) for one in fields)) for title, says, fields in _POLICY)
@@ -231,6 +273,15 @@ def policy_changes(before: Policy, after: Policy) -> tuple[Change, ...]:
     """What differs, in the order of the form."""
     old, new = policy_values(before), policy_values(after)
     return _changes(_POLICY_FIELDS, old, new)
+
+
+def _arguments_of(rule: str) -> str:
+    """Which names of a rule are arguments: a misspelt one shows here, and would make the rule hold for every call."""
+    try:
+        names = arguments_in(rule)
+    except InvalidRule:
+        return ""
+    return f"Arguments of the call itself: {', '.join(names)}. A call without them meets the rule." if names else ""
 
 
 def _suggestions(definitions: Sequence[Definition]) -> str:

@@ -96,6 +96,12 @@ def decision_json(decision: Decision, *, sees_problems: bool) -> Json:
         "written_by": decision.written_by or None,
         "turn": decision.turn_seq,
         "entry": decision.entry_number,
+        "rule": decision.shown_rule or None,
+        "second": decision.second_username or None,
+        "second_reason": decision.shown_second_reason or None,
+        "held_until": time_json(decision.held_until) if decision.held_until else None,
+        "broke_glass": decision.shown_broke_glass or None,
+        "broke_glass_by": decision.broke_glass_by or None,
     }
 
 

@@ -10,6 +10,7 @@ from console.views import (
     account,
     action,
     agent,
+    approving,
     asking,
     decision,
     events,
@@ -83,6 +84,10 @@ one_action: list[URLPattern | URLResolver] = [
     path("decision/", decision.commit, name="decision"),
     path("decision/withdraw/", decision.take_back, name="decision-withdraw"),
     path("decision/through/", through.through, name="decision-through"),
+    path("decision/approve/", approving.approve_it, name="decision-approve"),
+    path("decision/turn-down/", approving.turn_it_down, name="decision-turn-down"),
+    path("decision/break-glass/", approving.go_on_alone, name="decision-break-glass"),
+    path("decision/held/", approving.held, name="decision-held"),
 ]
 pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),
@@ -90,6 +95,7 @@ pages: list[URLPattern | URLResolver] = [
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
     path("agents/<store:store>/<agent:agent>/eviction/", eviction.eviction, name="eviction"),
     path("agents/<store:store>/<agent:agent>/ask/", asking.ask_agent, name="agent-ask"),
+    path("proposals/", approving.proposals, name="proposals"),
     path("asking/", asking.ask_selected, name="asking"),
     path("tools/", tools.tools, name="tools"),
     path("tools/<tool:slug>/", tools.tool, name="tool"),

@@ -56,6 +56,11 @@ class Outcome(NamedTuple):
     commit: str  # on the button that writes it
 
     @property
+    def proposal(self) -> str:
+        """On the button where a second person has to approve it."""
+        return self.commit.replace("Write", "Propose", 1)
+
+    @property
     def only_outside_pure(self) -> bool:
         """A call that only reads neither happened to the world nor failed to."""
         return self.value in ("done", "failed")
@@ -96,6 +101,9 @@ ENTRY_KINDS: Mapping[str, str] = {
     "settled": "decided",
     "settling": "began to write",
     "proposed": "proposed",
+    "approved": "approved",
+    "turned_down": "turned it down",
+    "broke_glass": "broke the glass",
     "held": "holds back",
     "waiting": "decided, waits for the lease",
     "withdrawn": "withdrew",

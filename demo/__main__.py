@@ -31,7 +31,7 @@ from demo.console import Console
 from demo.home import Home, Refused, Secrets
 from demo.kinds import MONGO, STORES
 from demo.outside import HOST, Outside, kept_outside
-from demo.prepare import USERNAME
+from demo.prepare import SECOND, USERNAME
 from demo.stage import RECORDS_URL, ROOT, Stage, inherited, resuming
 from local import processes, valkey
 from local.processes import ProcessGroup, ServerError
@@ -177,6 +177,7 @@ def run(home: Home, *, port: int) -> None:
         home.tell(
             url=face.url,
             username=USERNAME,
+            second=SECOND,
             password=kept.password,
             token=token,
             database_url=environment["DATABASE_URL"],
@@ -300,6 +301,7 @@ def welcome(url: str, password: str, home: Home, agent: str) -> str:
   Settle runs at   {url}/
   Log in as        {USERNAME}
   with password    {password}
+  In another browser, {SECOND} (the same password) is the second person for payments above 1000.
 
   Agents were killed inside their calls; each call in the queue may or may not have happened.
 {TWO_STORES if len(STORES[home.kind]) > 1 else ""}\

@@ -50,6 +50,7 @@ CAST = (
     Part(agent="billing-agent-2", script="refund", kill_in="create_payment", after=True),
     Part(agent="support-agent-7", script="replacement", kill_in="send_email", after=True),
     Part(agent="billing-agent-5", script="supplier", kill_in="create_payment"),
+    Part(agent="billing-agent-9", script="machine", kill_in="create_payment", after=True),  # large: it needs a second person
     Part(agent="support-agent-3", script="reminder", kill_in="send_email"),
     Part(agent="ops-agent-1", script="cold-store", kill_in="open_ticket"),
     Part(agent="invoice-agent-6", script="month-end", kill_in="save_invoice", after=True),

@@ -139,10 +139,14 @@ class Home:
         """For commands that are given no DATABASE_URL."""
         postgres.write_private(self.environment, json.dumps(environment, indent=2) + "\n")
 
-    def tell(self, *, url: str, username: str, password: str, token: str, database_url: str, stores: str) -> None:
+    def tell(
+        self, *, url: str, username: str, password: str, token: str, database_url: str, stores: str, second: str = ""
+    ) -> None:
         """The last thing a start does: others wait for this file."""
         told = {"url": url, "username": username, "password": password}
         told |= {"token": token, "database_url": database_url, "stores": stores}
+        if second:
+            told |= {"second_username": second, "second_password": password}
         postgres.write_private(self.demo, json.dumps(told, indent=2) + "\n")
 
     def forget_address(self) -> None:

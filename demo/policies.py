@@ -89,7 +89,13 @@ def wanted(outside: Outside) -> tuple[Wanted, ...]:
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     "send_receipt": {"resolver": "sent-folder", "mode": "settle", "tool_timeout_s": 5, "settle_window_s": 60},
     "send_email": {"resolver": "sent-folder", "mode": "propose", "tool_timeout_s": 5, "settle_window_s": 60},
-    "create_payment": {"resolver": "payments", "mode": "propose", "tool_timeout_s": 5, "settle_window_s": 60},
+    "create_payment": {
+        "resolver": "payments",
+        "mode": "propose",
+        "tool_timeout_s": 5,
+        "settle_window_s": 60,
+        "second_person_when": "amount > 1000",
+    },
     "open_ticket": {
         "resolver": "tracker",
         "mode": "propose",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 USERNAME = "demo"
+SECOND = "second"
+"""Settles and approves: for what `demo` proposes. The same password."""
 
 
 def main(argv: list[str]) -> int:
@@ -30,6 +32,7 @@ def main(argv: list[str]) -> int:
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
     user = ensure_user(os.environ["DEMO_PASSWORD"])
+    ensure_second(os.environ["DEMO_PASSWORD"])
     ensure_resolvers(Outside.read(outside_file), user)
     ensure_policies(user)
     for store in settings.ACTION_STORES:
@@ -51,6 +54,20 @@ def ensure_user(password: str) -> User:
         user.set_password(password)
         user.save()
     return user
+
+
+def ensure_second(password: str) -> None:
+    """The second person, who has two roles and no more."""
+    from django.contrib.auth import get_user_model
+
+    from console.models import Grant, Role
+
+    user, _ = get_user_model().objects.get_or_create(username=SECOND)
+    if not user.check_password(password):
+        user.set_password(password)
+        user.save()
+    for role in (Role.OPERATOR, Role.APPROVER):
+        Grant.objects.get_or_create(user=user, role=role, store="", tool="")
 
 
 if __name__ == "__main__":

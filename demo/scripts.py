@@ -46,7 +46,7 @@ def receipt(to: str, subject: str, body: str, *, say: str) -> Step:
 
 
 def payment(amount: float, payee: str, reference: str, *, say: str) -> Step:
-    """Amounts are EUR and stay below 1000: larger ones need a second person."""
+    """Amounts are EUR; what is decided about one above 1000 needs a second person."""
     args = {"amount": amount, "currency": "EUR", "payee": payee, "reference": reference}
     return Step(tool="create_payment", args=args, say=say)
 
@@ -161,6 +161,25 @@ SUPPLIER = Script(
         ),
     ),
     closing="INV-2207 is paid and the supplier has been told.",
+)
+
+MACHINE = Script(
+    user="The down payment for the wrapping machine is due: 4,200 EUR to Ostermann Maschinenbau. Please pay it today.",
+    steps=(
+        working_state(
+            goal="Pay the down payment MB-3301 to Ostermann Maschinenbau",
+            plan=["Pay 4,200 EUR", "Confirm to the supplier"],
+            progress="Contract and account checked against the file",
+        ),
+        payment(4200.00, "Ostermann Maschinenbau KG", "MB-3301", say="The account matches the contract, so I pay 4,200 EUR."),
+        email(
+            "auftrag@ostermann.example",
+            "Down payment MB-3301",
+            "Hello,\n\nthe down payment of 4,200.00 EUR was paid today.\n\nAccounts payable",
+            needs="create_payment",
+        ),
+    ),
+    closing="MB-3301 is paid and the supplier has been told.",
 )
 
 COLD_STORE = Script(
@@ -316,6 +335,7 @@ SCRIPTS: Mapping[str, Script] = {
     "reminder": REMINDER,
     "refund": REFUND,
     "supplier": SUPPLIER,
+    "machine": MACHINE,
     "cold-store": COLD_STORE,
     "deliveries": DELIVERIES,
     "scanner": SCANNER,

@@ -96,14 +96,14 @@ class _Shape:
 class Expression:
     """One checked expression. Immutable, safe to share between threads."""
 
-    def __init__(self, text: str, *, names: Iterable[str]) -> None:
-        """Read and check; `names` are the variables that its values will have.
+    def __init__(self, text: str, *, names: Iterable[str] | None) -> None:
+        """Read and check; `names` are the variables that its values will have. None: any name may be one, and `used` says which are.
 
         Raises:
             InvalidExpression: not CEL, a name or function that does not exist, or something whose work cannot be bounded.
         """
         self.text = text
-        self.names = frozenset(names)
+        self.names = frozenset(names) if names is not None else None
         if len(text) > MAX_CHARS:
             raise InvalidExpression(f"longer than {MAX_CHARS:,} characters", 1, MAX_CHARS + 1)
         tokens = _tokens(text)
@@ -213,7 +213,7 @@ def _guarded(call: Callable[[], T]) -> T:
 class _Reader:
     """Walks the tokens of an expression that the library has parsed already: names, functions, macros and what they multiply."""
 
-    def __init__(self, text: str, tokens: list[_Token], names: frozenset[str]) -> None:
+    def __init__(self, text: str, tokens: list[_Token], names: frozenset[str] | None) -> None:
         self._text, self._tokens, self._names = text, tokens, names
         self._open: list[_Bracket] = []
         self._shape = _Shape()
@@ -285,7 +285,7 @@ class _Reader:
         bound = self._at(index + 2)
         if bound.kind != "name" or self._at(index + 3).text != ",":
             raise self._refused(f"{token.text}() begins with a name for the element and a comma", token)
-        if bound.text in self._names or bound.text in self._bound():
+        if bound.text in (self._names or ()) or bound.text in self._bound():
             raise self._refused(f"{bound.text!r} is a name already; call the element something else", bound)
         self._shape.macros += 1
         if token.text in _COLLECTING:
@@ -299,7 +299,7 @@ class _Reader:
 
     def _read_variable(self, token: _Token) -> None:
         bound = self._bound()
-        if token.text not in self._names and token.text not in bound:
+        if self._names is not None and token.text not in self._names and token.text not in bound:
             raise self._refused(f"there is no {token.text!r}; there are {', '.join(sorted(self._names))}", token)
         is_bound = token.text in bound
         for bracket in self._open:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from actions.records import ActionRef
 from actions.redaction import redact_text
@@ -74,6 +74,22 @@ class Decision(models.Model):
     # False only while its store has surely never been asked to write it, or answered that it did not: then it can be withdrawn unseen.
     may_be_written = models.BooleanField(default=True, db_default=True)
     evidence_id = models.CharField(max_length=40, blank=True, db_default="", default="")  # the verdict that it rests on
+    # What stands before it, frozen when it was made: later versions of the policy loosen and tighten nothing.
+    needs_second = models.BooleanField(default=False, db_default=False)
+    needs_step_up = models.BooleanField(default=False, db_default=False)
+    rule = models.TextField(blank=True, db_default="", default="")  # the policy's own words and version, for a person
+    sentence = models.CharField(
+        max_length=200, blank=True, db_default="", default=""
+    )  # the call in our words, redacted; of proposals
+    hold_s = models.PositiveIntegerField(default=0, db_default=0)
+    held_until = models.DateTimeField(null=True)  # by the database's clock; can be undone until then
+    second_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
+    second_username = models.CharField(max_length=150, blank=True, db_default="", default="")
+    second_reason = models.TextField(blank=True, db_default="", default="")  # unredacted, like the reason
+    second_at = models.DateTimeField(null=True)
+    is_turned_down = models.BooleanField(default=False, db_default=False)  # by that second person; refused for good
+    broke_glass_by = models.CharField(max_length=150, blank=True, db_default="", default="")
+    broke_glass = models.TextField(blank=True, db_default="", default="")  # why no second person was waited for; unredacted
     is_announced = models.BooleanField(default=False)  # the entry `waiting` stands in the store's chain
 
     class Meta:
@@ -84,10 +100,23 @@ class Decision(models.Model):
             ),
             models.CheckConstraint(condition=Q(state__in=DecisionState.values), name="decision_state_known"),
             models.CheckConstraint(condition=Q(outcome__in=DecisionOutcome.values), name="decision_outcome_known"),
+            # Whatever code comes: nothing that needs a second person is on its way to a store without one.
+            models.CheckConstraint(
+                condition=Q(needs_second=False)
+                | Q(second_at__isnull=False, is_turned_down=False)
+                | ~Q(broke_glass="")
+                | Q(written_by=WrittenBy.AGENT)
+                | Q(state__in=[DecisionState.PROPOSED, DecisionState.WITHDRAWN, DecisionState.REFUSED]),
+                name="decision_second_person",
+            ),
+            models.CheckConstraint(
+                condition=Q(second_by__isnull=True) | Q(by__isnull=True) | ~Q(second_by=F("by")),
+                name="decision_second_is_another",
+            ),
         ]
         indexes = [
             models.Index(fields=["store", "agent", "seq", "-id"], name="decision_by_action"),
-            models.Index(fields=["next_try_at"], condition=Q(state=DecisionState.WAITING), name="decision_due"),
+            models.Index(fields=["next_try_at"], condition=Q(state__in=[*PENDING_STATES]), name="decision_pending_due"),
             models.Index(ActionKey(), condition=Q(outcome=DecisionOutcome.FAILED), name="decision_failed_key"),
         ]
 
@@ -110,6 +139,18 @@ class Decision(models.Model):
     @property
     def shown_reason(self) -> str:
         return redact_text(self.reason)
+
+    @property
+    def shown_second_reason(self) -> str:
+        return redact_text(self.second_reason)
+
+    @property
+    def shown_broke_glass(self) -> str:
+        return redact_text(self.broke_glass)
+
+    @property
+    def shown_rule(self) -> str:
+        return redact_text(self.rule)
 
     @property
     def shown_result(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+DEFAULT_SLA_S = 4 * 3_600
+
 
 class Mode(models.TextChoices):
     """What a resolver's exact answer may do."""
@@ -41,6 +43,14 @@ class Policy(models.Model):
     moves_money = models.CharField(max_length=3, choices=Weight, blank=True)
     is_irreversible = models.CharField(max_length=3, choices=Weight, blank=True)
     compensation = models.TextField(blank=True)  # how an effect is taken back, in words
+    second_person_when = models.TextField(blank=True, db_default="", default="")  # CEL over the call; empty: never
+    step_up_when = models.TextField(
+        blank=True, db_default="", default=""
+    )  # the same: when they must have proved lately who they are
+    hold_s = models.PositiveIntegerField(db_default=0, default=0)  # how long a decision can be undone; 0: not at all
+    sla_s = models.PositiveIntegerField(
+        db_default=DEFAULT_SLA_S, default=DEFAULT_SLA_S
+    )  # in doubt longer than this, people are told
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     username = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -16,9 +16,15 @@ class AnswerKind(StrEnum):
 
     WRITTEN = "written"  # this request wrote it
     REPEATED = "repeated"  # the same id again; it stands written since the first time
+    PROPOSED = "proposed"  # kept: a second person has to approve it
+    HELD = "held"  # kept: it can be undone until `decision.held_until`, and is written then
     WAITING = "waiting"  # kept: its agent is alive; delivered once the lease is free
     NOTED = "noted"  # a note was kept; nothing was written to the agent
     WITHDRAWN = "withdrawn"  # taken back; it will not be written
+    TURNED_DOWN = "turned_down"  # refused by a second person; it will not be written
+    NOT_PROPOSED = "not_proposed"  # nobody has to approve it any more; `detail` says who did what, `decision` is what stands
+    OWN_DECISION = "own_decision"  # nobody is the second person of their own decision; nothing was changed
+    CONFIRM = "confirm_identity"  # whoever says so has to prove first who they are; nothing was kept
     CLOSED = "closed"  # somebody ended it first; `entry` and `item` say who and what
     PENDING = "pending"  # another decision is on its way; `decision` is it
     NOTHING = "nothing"  # there is no decision to withdraw
@@ -34,9 +40,15 @@ class AnswerKind(StrEnum):
 STATUS: Mapping[AnswerKind, int] = {
     AnswerKind.WRITTEN: 201,
     AnswerKind.REPEATED: 200,
+    AnswerKind.PROPOSED: 202,
+    AnswerKind.HELD: 202,
     AnswerKind.WAITING: 202,
     AnswerKind.NOTED: 201,
     AnswerKind.WITHDRAWN: 200,
+    AnswerKind.TURNED_DOWN: 200,
+    AnswerKind.NOT_PROPOSED: 409,
+    AnswerKind.OWN_DECISION: 403,
+    AnswerKind.CONFIRM: 403,
     AnswerKind.CLOSED: 409,
     AnswerKind.PENDING: 409,
     AnswerKind.NOTHING: 404,
@@ -63,3 +75,9 @@ class Answer:
     item: ActionItem | None = None  # the action as it is now; None where the store did not answer
     entry: Entry | None = None  # who ended it first, where the store's chain knows
     warnings: tuple[str, ...] = ()
+
+
+def must_confirm(item: ActionItem | None) -> Answer:
+    """Nothing is kept: neither that somebody tried, nor what they typed."""
+    detail = "prove who you are first: this tool's policy asks for that within the last ten minutes; nothing was kept"
+    return Answer(kind=AnswerKind.CONFIRM, detail=detail, item=item)

@@ -33,11 +33,24 @@ from actions.settle import check_decision_id, make_end, preview_turn
 from actions.turns import SettlementTurn
 from console.access import Right, is_possible, item_or_404, may_somewhere, require
 from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note, WrittenBy
-from console.services.answers import STATUS, Answer, AnswerKind
+from console.services.answers import STATUS, Answer, AnswerKind, must_confirm
 from console.services.changes import bump
 from console.services.decisions import current_decisions
-from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, has_begun, lock, mark_written, turn_of
+from console.services.deliver import (
+    Attempt,
+    announce,
+    as_column,
+    attempt,
+    find_ending,
+    has_begun,
+    kept_before,
+    lock,
+    mark_written,
+    turn_of,
+)
 from console.services.evidence import find_contradiction, find_verdict
+from console.services.gates import Gates, is_confirmed
+from console.services.policies import gates_before
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -65,13 +78,15 @@ class DecisionRequest:
     error: str = ""  # defaults to the reason
     look_again_at: datetime | None = None  # only with later
     evidence_id: str = ""  # the verdict that it rests on; left out where it is not about this action
+    confirmed_at: datetime | None = None  # when this person last proved who they are; None: never, as with a token
 
 
 def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
     """Settle an open action as this person says, or say exactly why not.
 
-    The decision is committed before its store is asked. The same id again answers what became of it, also when both come at once; of two
-    people one wins, and the other is told who decided what.
+    Where a gate stands before it, it is kept as proposed or held, and nothing is written yet; where a proof of identity is asked for and is
+    not there, nothing is kept. The decision is committed before its store is asked. The same id again answers what became of it, also when
+    both come at once; of two people one wins, and the other is told who decided what.
 
     Raises:
         Http404, PermissionDenied: as `access.item_or_404`. Nothing was written.
@@ -231,8 +246,14 @@ def _decide(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: User
 
 def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User) -> Answer:
     """Keep the decision, then ask the store. Where another one is pending: help that one first, then look again."""
+    gates = gates_before(item, end.status.value)
+    if gates.needs_step_up and not is_confirmed(request.confirmed_at, timezone.now()):
+        return must_confirm(item)
     for _ in range(3):
-        row = _keep(request, end, item, by)
+        row = _keep(request, end, item, by, gates)
+        if row is not None and row.state != DecisionState.WAITING:
+            announce(row, row.state, why=row.rule)
+            return answer_of(None, row, item, fresh=True)
         if row is not None:
             return answer_of(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
         known = Decision.objects.filter(decision_id=request.decision_id).first()
@@ -253,8 +274,8 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
     return Answer(kind=AnswerKind.PENDING, detail="others are deciding about it right now; look again", item=item)
 
 
-def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User) -> Decision | None:
-    """Commit the decision as waiting and due. None where its id is taken, or another one is pending."""
+def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User, gates: Gates) -> Decision | None:
+    """Commit the decision before its gates, or as waiting and due. None where its id is taken, or another one is pending."""
     try:
         with transaction.atomic(durable=True):
             DecisionId.objects.create(id=request.decision_id)
@@ -268,16 +289,16 @@ def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User) 
                 reason=end.reason,
                 result=end.result,
                 error=end.error,
-                state=DecisionState.WAITING,
-                why="its store is being asked",
                 by=by,
                 username=by.get_username(),
                 actor=actor_of(by),
                 claim=item.claim,
                 content_digest=decision_digest(item.ref, end),
                 evidence_id=request.evidence_id if find_verdict(item.ref, request.evidence_id) is not None else "",
-                next_try_at=timezone.now(),
+                **kept_before(gates, item),
             )
+            if row.state == DecisionState.HELD:
+                row.refresh_from_db()  # counted by the database's clock
             bump(item.store)
     except IntegrityError:
         return None
@@ -294,9 +315,12 @@ def _repeat(known: Decision, request: DecisionRequest, end: ActionEnd, item: Act
     if known.state == DecisionState.WITHDRAWN:
         detail = "this decision was withdrawn; decide again with a new id"
         return Answer(kind=AnswerKind.ID_REUSED, detail=detail, decision=known, item=item)
+    if known.is_turned_down:
+        detail = f"{redact_text(known.why)}; decide again with a new id"
+        return Answer(kind=AnswerKind.ID_REUSED, detail=detail, decision=known, item=item)
     if known.state == DecisionState.REFUSED:
         return _reopen(known, request, item)
-    if known.state == DecisionState.WAITING:
+    if known.is_pending:
         return answer_of(attempt(known.pk, wait=True), known, item, fresh=False)
     return answer_of(None, known, item, fresh=False)
 
@@ -307,13 +331,21 @@ def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answ
         return _closed(item.ref, item)
     if known.claim != item.claim or (request.seen and request.seen != item.digest):
         return _changed(item)
+    if known.needs_step_up and not is_confirmed(request.confirmed_at, timezone.now()):
+        return must_confirm(item)
+    has_passed = known.second_at is not None or known.broke_glass
+    gates = Gates(needs_second=known.needs_second and not has_passed, hold_s=known.hold_s)
+    again = {name: value for name, value in kept_before(gates, item).items() if name in _MOVING}
     try:
         with transaction.atomic(durable=True):
-            refused = Decision.objects.filter(pk=known.pk, state=DecisionState.REFUSED)
-            is_ours = refused.update(state=DecisionState.WAITING, why="its store is being asked", next_try_at=timezone.now()) == 1
+            refused = Decision.objects.filter(pk=known.pk, state=DecisionState.REFUSED, is_turned_down=False)
+            is_ours = refused.update(**again) == 1
             bump(known.store)
     except IntegrityError:
         return _pending(_pending_for(item.ref), item)
+    known.refresh_from_db()
+    if known.state in (DecisionState.PROPOSED, DecisionState.HELD):
+        return answer_of(None, known, item, fresh=False)
     return answer_of(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
 
 
@@ -374,6 +406,10 @@ def _write_note(ref: ActionRef, request: DecisionRequest, text: str, item: Actio
 
 def _used_for_a_note(item: ActionItem) -> Answer:
     return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a note", item=item)
+
+
+_MOVING = frozenset({"state", "why", "held_until", "next_try_at"})
+"""What of a decision changes on its way; its gates are frozen."""
 
 
 def _tool_of(item: ActionItem) -> str:
@@ -444,7 +480,7 @@ def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: 
     """What an attempt came to. `fresh`: this request made the decision, so it is told of every obstacle."""
     decision = after.decision if after else row
     problem = after.problem if after else None
-    now = item if decision.state == DecisionState.WAITING else _look_again(item)
+    now = item if decision.is_pending else _look_again(item)
     if decision.state == DecisionState.WRITTEN:
         kind = AnswerKind.WRITTEN if fresh else AnswerKind.REPEATED
         detail = decision.why or "its agent reads it when it resumes"
@@ -453,12 +489,17 @@ def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: 
         return _refused(decision, problem, now, item.ref)
     if decision.state == DecisionState.WITHDRAWN:
         return Answer(kind=AnswerKind.ID_REUSED, detail="this decision was withdrawn meanwhile", decision=decision, item=now)
+    warnings = warnings_about(item, decision.outcome)
+    if decision.state == DecisionState.PROPOSED:
+        detail = f"nothing is written: {decision.shown_rule or 'a second person has to approve it'}"
+        return Answer(kind=AnswerKind.PROPOSED, detail=detail, decision=decision, item=now, warnings=warnings)
+    if decision.state == DecisionState.HELD and decision.held_until is not None:
+        detail = f"nothing is written yet: it can be undone until {decision.held_until:%H:%M:%S} UTC"
+        return Answer(kind=AnswerKind.HELD, detail=detail, decision=decision, item=now, warnings=warnings)
     if isinstance(problem, StoreError):
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; {_UNKNOWN_OUTCOME}", decision=decision, item=now)
     detail = f"not written yet: {redact_text(decision.why)}" if decision.why else f"not written yet: it is {decision.state}"
-    return Answer(
-        kind=AnswerKind.WAITING, detail=detail, decision=decision, item=now, warnings=warnings_about(item, decision.outcome)
-    )
+    return Answer(kind=AnswerKind.WAITING, detail=detail, decision=decision, item=now, warnings=warnings)
 
 
 def _refused(decision: Decision, problem: ActionsError | None, now: ActionItem | None, ref: ActionRef) -> Answer:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from typing import TypeVar
 
 from django.db.models import Case, IntegerField, QuerySet, Value, When
 
 from actions.records import ActionRef
-from console.access import Person, is_possible, visible
+from console.access import Person, Right, is_possible, visible
 from console.models import PENDING_STATES, Decision, DecisionState, Inquiry, Note
 from console.stores import store_names
 
@@ -63,6 +64,33 @@ def list_pending(user: Person) -> tuple[Decision, ...]:
             if len(shown) == MAX_PENDING:
                 break
     return tuple(shown)
+
+
+def list_proposed(user: Person) -> tuple[tuple[Decision, bool], ...]:
+    """Decisions that wait for a second person, as far as the user may see them, each with whether they may be that person.
+
+    Those first, then the oldest first; at most 200. One statement; whoever proposed one may not approve it, whatever their role.
+    """
+    may_see, may_approve = visible(user), visible(user, Right.APPROVE)
+    rows = Decision.objects.filter(state=DecisionState.PROPOSED).select_related("by").order_by("pk")[:_MAX_STRANDED]
+    shown = [
+        (row, may_approve(row.store, row.tool) and not why_not_second(row, user)) for row in rows if may_see(row.store, row.tool)
+    ]
+    return tuple(sorted(shown, key=lambda one: not one[1])[:MAX_PENDING])
+
+
+def why_not_second(row: Decision, user: Person) -> str:
+    """Why this person cannot be the second one of this decision; empty where they can, if they have the right."""
+    if row.by_id is not None and row.by_id == user.pk:
+        return "it is your own decision, so somebody else has to approve it"
+    address = _address(row.by) if row.by is not None else ""
+    if address and address == _address(user):
+        return f"your account has the same email address as {row.username}'s, so somebody else has to approve it"
+    return ""
+
+
+def _address(user: Person) -> str:
+    return unicodedata.normalize("NFKC", getattr(user, "email", "")).strip().casefold()
 
 
 def list_stranded(user: Person) -> tuple[Decision, ...]:

@@ -1,5 +1,7 @@
 """Bringing a kept decision to its store: the same path for the request that made it, for the task and for the sweep.
 
+A hold that has run out becomes waiting here; a proposal is only looked at: whether its action has ended without it.
+
 The decision's row is locked while the store is asked, so that nobody withdraws, repeats or delivers it at the same time; the lock dies
 with its process. What the store committed before such a death is found again by the decision id.
 """
@@ -9,10 +11,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.db import Error as ConsoleDatabaseError
 from django.db import connection, transaction
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from actions.errors import (
@@ -34,8 +38,9 @@ from actions.store.base import ActionStore
 from actions.store.serve import settle_through
 from actions.store.steps import marker
 from actions.times import SECOND, format_rfc3339
-from console.models import Decision, DecisionState, WrittenBy
+from console.models import PENDING_STATES, Decision, DecisionState, WrittenBy
 from console.services.changes import bump
+from console.services.gates import Gates
 from console.stores import TenantServer, UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -45,6 +50,8 @@ LOCK_TIMEOUT = timedelta(seconds=15)
 """How long one request waits for another that is at the same decision; longer than a store may take to answer."""
 CLAIM = timedelta(seconds=30)
 """How long the sweep leaves a decision to the task that it sent for it."""
+PROPOSAL_PAUSE = timedelta(seconds=20)
+"""How often a proposal's action is looked at: it may end without a second person."""
 LONGEST_PAUSE = timedelta(seconds=3)
 """How long a live lease is left alone: it may be released long before it expires."""
 LONGEST_BACK_OFF = timedelta(seconds=60)
@@ -70,7 +77,7 @@ def attempt(
     item: ActionItem | None = None,
     through: TenantServer | None = None,
 ) -> Attempt | None:
-    """Ask the store to write one waiting decision, if nobody else is at it. Safe to call twice, or never.
+    """Ask the store to write one decision on its way, if nobody else is at it. Safe to call twice, or never.
 
     `first`: by the request that has just made it, whose person hears of every obstacle at once: what cannot be written now is refused.
     Later, a store that is down or read-only is tried again, and an end that the agent wrote itself is compared. `wait`: for whoever is at
@@ -97,15 +104,19 @@ def _attempt_once(
 ) -> Attempt | _MustBeMarked | None:
     with transaction.atomic(durable=True):
         row = lock(pk, wait=wait)
-        if row is None or row.state != DecisionState.WAITING:
+        if row is None or not row.is_pending:
             return Attempt(decision=row) if row else None
-        why = row.why
+        why, state = row.why, row.state
+        if row.state == DecisionState.HELD and not _end_hold(row):
+            return Attempt(decision=row)
         problem = _try_whatever_happens(row, first=first, seen=seen, item=item, through=through)
         if isinstance(problem, _MustBeMarked):
+            if row.state != state:
+                bump(row.store)
             return problem
         row.refresh_from_db()
         # Still waiting for the same reason is no news: else every browser would fetch every few seconds while any agent lives.
-        if first or not row.is_pending or (isinstance(problem, StoreError) and row.why != why):
+        if first or row.state != state or (isinstance(problem, StoreError) and row.why != why):
             bump(row.store)
     return Attempt(decision=row, problem=problem)
 
@@ -138,10 +149,34 @@ def claim_due(limit: int) -> list[int]:
     """
     now = timezone.now()
     with transaction.atomic():
-        due = Decision.objects.filter(state=DecisionState.WAITING, next_try_at__lte=now).order_by("next_try_at", "pk")
+        due = Decision.objects.filter(state__in=PENDING_STATES, next_try_at__lte=now).order_by("next_try_at", "pk")
         pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
-        Decision.objects.filter(pk__in=pks, state=DecisionState.WAITING).update(next_try_at=now + CLAIM)
+        Decision.objects.filter(pk__in=pks, state__in=PENDING_STATES).update(next_try_at=now + CLAIM)
     return pks
+
+
+def kept_before(gates: Gates, item: ActionItem) -> dict[str, Any]:
+    """The columns of a decision that is made before these gates: its first state, its rule as it is frozen, when it is looked at again."""
+    frozen = {
+        "needs_second": gates.needs_second,
+        "needs_step_up": gates.needs_step_up,
+        "hold_s": gates.hold_s,
+        "rule": as_column(gates.rule),
+        "sentence": as_column(item.facts.sentence)[:200] if item.facts and gates.needs_second else "",
+        "may_be_written": not (gates.needs_second or gates.hold_s),
+    }
+    if gates.needs_second:
+        why, due = "a second person has to approve it", timezone.now() + PROPOSAL_PAUSE
+        return {**frozen, "state": DecisionState.PROPOSED, "why": why, "next_try_at": due}
+    return {**frozen, **on_its_way(gates.hold_s)}
+
+
+def on_its_way(hold_s: int) -> dict[str, Any]:
+    """The columns of a decision that nobody has to approve any more: held by the database's clock, or waiting and due."""
+    if hold_s:
+        until = Now() + timedelta(seconds=hold_s)
+        return {"state": DecisionState.HELD, "why": "it can be undone", "held_until": until, "next_try_at": until}
+    return {"state": DecisionState.WAITING, "why": "its store is being asked", "next_try_at": timezone.now()}
 
 
 def end_of(row: Decision) -> ActionEnd:
@@ -184,6 +219,18 @@ def announce(row: Decision, kind: str, *, actor: str = "", why: str = "") -> boo
     return True
 
 
+def gates_detail(row: Decision) -> dict[str, object]:
+    """What stood before a decision and who let it pass, for the entry that commits with it. Redacted."""
+    said = {
+        "rule": row.shown_rule,
+        "second": f"approver {row.second_username}" if row.second_at is not None else "",
+        "second_reason": row.shown_second_reason,
+        "broke_glass": row.shown_broke_glass,
+        "broke_glass_by": row.broke_glass_by,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
 def turn_of(entry: Entry) -> int | None:
     """The number of the turn that a settle wrote."""
     turn = entry.detail.get("turn")
@@ -216,6 +263,9 @@ def _try(
         now = item or get_action(store, row.ref)
         if now.action is not None and not now.action.is_open:
             return _compare_end(row, store, now.action, first=first)
+        if row.state == DecisionState.PROPOSED:
+            _leave_proposed(row)
+            return None
         is_held = now.lease is not None and now.lease.is_live
         if now.lease is not None and is_held and through is None:
             raise LeaseLive(now.lease)
@@ -252,6 +302,7 @@ def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
         seen=seen or None,
         claim=row.claim,
         evidence_id=row.evidence_id,
+        detail=gates_detail(row),
         marker=marker(row.seq, row.decision_id) if is_begun else "",
     )
     return written.entry, written.turn_seq
@@ -260,7 +311,7 @@ def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
 def _settle_through(row: Decision, store: ActionStore, server: TenantServer | None) -> tuple[Entry, int] | None:
     """None where the agent has become free meanwhile: then it is settled as any other."""
     end = end_of(row)
-    detail = {"through": "the tenant's server"}
+    detail = {"through": "the tenant's server", **gates_detail(row)}
     entry = settled_entry(row.ref, end, actor=row.actor, decision_id=row.decision_id, detail=detail)
     try:
         written = settle_through(server, store, row.ref, end, entry=entry, claim=row.claim)
@@ -313,6 +364,22 @@ def _ended(row: Decision, problem: ActionNotOpen, *, first: bool) -> ActionsErro
     )
 
 
+def _end_hold(row: Decision) -> bool:
+    """Make a hold that has run out waiting; by the database's clock, which began it. False: it can still be undone."""
+    held = Decision.objects.filter(pk=row.pk, state=DecisionState.HELD)
+    why = "its store is being asked"
+    if held.filter(held_until__lte=Now()).update(state=DecisionState.WAITING, why=why, updated_at=timezone.now()) != 1:
+        held.update(next_try_at=F("held_until"))  # the clock of whoever claimed it is ahead
+        return False
+    row.state, row.why = DecisionState.WAITING, why
+    return True
+
+
+def _leave_proposed(row: Decision) -> None:
+    proposed = Decision.objects.filter(pk=row.pk, state=DecisionState.PROPOSED)
+    proposed.update(next_try_at=timezone.now() + PROPOSAL_PAUSE)
+
+
 def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
     lease = problem.lease
     pause = timedelta(seconds=max(1, (lease.expires_at - lease.read_at) // SECOND))
@@ -329,6 +396,9 @@ def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
 
 
 def _postpone(row: Decision, problem: StoreError, *, longest: timedelta = LONGEST_BACK_OFF) -> StoreError:
+    if row.state == DecisionState.PROPOSED:
+        _leave_proposed(row)  # nobody has asked its store to write anything
+        return problem
     pause = timedelta(seconds=2 ** min(row.attempts + 1, 12))
     _change(row, why=str(problem), next_try_at=timezone.now() + min(pause, longest))
     return problem
@@ -342,11 +412,11 @@ def _refuse(row: Decision, problem: ActionsError, why: str) -> ActionsError:
 
 
 def _change(row: Decision, **values: object) -> None:
-    """Change a row only where it is still waiting; the lock makes anything else impossible, and a bug should say so."""
+    """Change a row only where it is still as it was read; the lock makes anything else impossible, and a bug should say so."""
     if isinstance(why := values.get("why"), str):
         values["why"] = as_column(why)
-    waiting = Decision.objects.filter(pk=row.pk, state=DecisionState.WAITING)
-    if waiting.update(attempts=F("attempts") + 1, updated_at=timezone.now(), **values) != 1:
+    unchanged = Decision.objects.filter(pk=row.pk, state=row.state)
+    if unchanged.update(attempts=F("attempts") + 1, updated_at=timezone.now(), **values) != 1:
         raise RuntimeError(f"decision {row.decision_id} changed while it was locked")
 
 

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from actions.errors import ActionsError
+from actions.queries import ActionItem, read_whole_args
 from actions.resolvers.base import Windows
 from actions.resolvers.claim import Roles
 from actions.rules import check_text
@@ -18,6 +19,8 @@ from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
 from console.services.deliver import as_column
+from console.services.gates import Gates, check_rule, gates_of
+from console.stores import get_store
 
 CHANGEABLE = (
     "resolver",
@@ -35,10 +38,16 @@ CHANGEABLE = (
     "moves_money",
     "is_irreversible",
     "compensation",
+    "second_person_when",
+    "step_up_when",
+    "hold_s",
+    "sla_s",
 )
 """What a person may set of a policy."""
 
 LONGEST_S = 366 * 86_400
+LONGEST_HOLD_S = 3_600
+"""A decision that can be undone for longer is better kept as a proposal."""
 
 
 class InvalidPolicy(ActionsError):
@@ -98,6 +107,20 @@ def roles_of(policy: Policy) -> Roles:
         reference=policy.reference,
         is_minor=policy.is_minor,
     )
+
+
+def gates_before(item: ActionItem, outcome: str) -> Gates:
+    """The gates that the policy in force puts before this outcome for this action. Its whole arguments are read, where a rule speaks of them.
+
+    Raises:
+        StoreError: they could not be read; nothing is known.
+    """
+    if item.action is None:
+        return Gates()
+    policy = policy_of(item.action.tool)
+    has_rules = policy.second_person_when.strip() or policy.step_up_when.strip()
+    args = read_whole_args(get_store(item.store), item.action) if has_rules else ""
+    return gates_of(policy, item.action, args, store=item.store, outcome=outcome, roles=roles_of(policy))
 
 
 def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: User) -> Policy:
@@ -160,6 +183,15 @@ def _check(policy: Policy) -> None:
         value = getattr(policy, name)
         if not isinstance(value, int) or not lowest <= value <= LONGEST_S:
             raise InvalidPolicy(name, f"a length of time from {format_duration(lowest)} to {format_duration(LONGEST_S)}")
+    for name, lowest, longest in (("hold_s", 0, LONGEST_HOLD_S), ("sla_s", 60, LONGEST_S)):
+        value = getattr(policy, name)
+        if not isinstance(value, int) or not lowest <= value <= longest:
+            raise InvalidPolicy(name, f"a length of time from {format_duration(lowest)} to {format_duration(longest)}")
+    for name in ("second_person_when", "step_up_when"):
+        try:
+            check_rule(getattr(policy, name))
+        except ActionsError as exc:
+            raise InvalidPolicy(name, str(exc)) from exc
     if policy.retention_s <= policy.settle_window_s + policy.tool_timeout_s:
         raise InvalidPolicy(
             "retention_s", "must be longer than tool time-out and settle window together, else absence never means anything"

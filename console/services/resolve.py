@@ -39,9 +39,10 @@ from console.models import Decision, DecisionId, DecisionState, Definition, Inqu
 from console.services.changes import bump
 from console.services.decisions import of_actions
 from console.services.definitions import build, find_definition
-from console.services.deliver import as_column, attempt
+from console.services.deliver import announce, as_column, attempt, kept_before
+from console.services.gates import Gates
 from console.services.incidents import announce_incident, open_incident
-from console.services.policies import policy_of, roles_of, windows_of
+from console.services.policies import gates_before, policy_of, roles_of, windows_of
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -435,6 +436,7 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
     """Commit the verdict with everything that follows from it; None where our claim ran out and somebody else asks."""
     item, policy, definition = ready.item, ready.policy, ready.definition
     verdict, decision, incident = asked.verdict, None, None
+    gates = _gates_before(verdict, item, policy)
     with transaction.atomic(durable=True):
         now = Inquiry.objects.select_for_update().filter(pk=row.pk, asking_token=token).first()
         if now is None:
@@ -474,7 +476,7 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
             given_up_at=timezone.now() if reports_giving_up else now.given_up_at,
         )
         if is_open:
-            decision = _decide(now, stored, item, policy, verdict)
+            decision = _decide(now, stored, item, policy, verdict, gates)
         else:
             incident = open_incident(now, stored)
         bump(row.store)
@@ -482,8 +484,10 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
         _report_giving_up(row, stored)
     if incident is not None:
         announce_incident(incident)
-    if decision is not None:
+    if decision is not None and decision.state == DecisionState.WAITING:
         attempt(decision.pk)
+    elif decision is not None:
+        announce(decision, decision.state, why=decision.rule)
     return stored
 
 
@@ -492,8 +496,24 @@ def _began(asking_until: datetime) -> datetime:
     return asking_until - timedelta(seconds=settings.RESOLVER_CLAIM_S)
 
 
-def _decide(row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Policy, verdict: Verdict) -> Decision | None:
+def _gates_before(verdict: Verdict, item: ActionItem, policy: Policy) -> Gates:
+    """What stands before the decision that an exact verdict makes. Nobody can ask a program who it is: a person has to, who then proves it."""
+    if not settles_alone(verdict, item, policy):
+        return Gates()
+    try:
+        gates = gates_before(item, ActionStatus.DONE.value)
+    except StoreError as exc:
+        log.warning("the arguments of %s cannot be read: %s", item.ref, exc)
+        return Gates(needs_second=True, rule="a second person, because the arguments could not be read")
+    return replace(gates, needs_second=gates.needs_second or gates.needs_step_up)
+
+
+def _decide(
+    row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Policy, verdict: Verdict, gates: Gates
+) -> Decision | None:
     """The decision that an exact verdict makes where the policy says `settle`; None otherwise, and where a person is deciding already.
+
+    The gates of a person's decision stand before it as well: where a second person is asked for, it waits for one.
 
     On its way from here as every other: the attempt that follows writes it, or the sweep after a crash.
     """
@@ -516,15 +536,13 @@ def _decide(row: Inquiry, stored: StoredVerdict, item: ActionItem, policy: Polic
                 tool=row.tool,
                 outcome=end.status.value,
                 reason=end.reason,
-                state=DecisionState.WAITING,
-                why="its store is being asked",
                 by=None,
                 username=f"resolver:{stored.resolver}",
                 actor=actor,
                 claim=item.claim,
                 content_digest=decision_digest(row.ref, end),
                 evidence_id=stored.evidence_id,
-                next_try_at=timezone.now(),
+                **kept_before(gates, item),
             )
     except IntegrityError:
         return None

@@ -13,6 +13,7 @@ from actions.resolvers.claim import claim_of, sources_of
 from console.models import Definition, Mode, Policy
 from console.services.definitions import find_definition
 from console.services.deliver import as_column
+from console.services.gates import Gates, gates_of
 from console.services.policies import policy_of, roles_of
 from console.services.registry import design_gaps, weighs
 
@@ -41,13 +42,15 @@ class Simulation:
     is_irreversible: bool
     gaps: tuple[str, ...]
     why: str
+    gates: Gates  # before deciding that it is done
 
 
-def simulate(tool: str, args: str, action_class: ActionClass = ActionClass.EXTERNAL) -> Simulation:
+def simulate(tool: str, args: str, action_class: ActionClass = ActionClass.EXTERNAL, *, store: str = "main") -> Simulation:
     """The policy in force now for that tool, and the claim as it would be read. Never raises; the arguments need not be JSON."""
     policy = policy_of(tool)
     arguments = redact_arguments(parse_arguments(args[:MAX_ARGS_CHARS]))
     roles = roles_of(policy)
+    call = example_action(tool, args[:MAX_ARGS_CHARS], action_class)
     claim = claim_of(example_action(tool, arguments.text, action_class), arguments.text, roles)
     sources = sources_of(arguments.text, roles)
     values = {
@@ -67,6 +70,7 @@ def simulate(tool: str, args: str, action_class: ActionClass = ActionClass.EXTER
         is_irreversible=weighs(policy.is_irreversible, tool, CallKind.IRREVERSIBLE),
         gaps=tuple(design_gaps(policy, definition, (action_class,), tool)),
         why=_why(policy, definition, action_class),
+        gates=gates_of(policy, call, call.args, store=store, outcome=ActionStatus.DONE.value, roles=roles),
     )
 
 

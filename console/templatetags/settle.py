@@ -125,6 +125,14 @@ def instant(at: Instant | datetime | None) -> SafeString | str:
 
 
 @register.simple_tag
+def clock(at: datetime | None) -> SafeString | str:
+    """A moment of today to the second: what is counted down to."""
+    if at is None:
+        return "—"
+    return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%H:%M:%S} UTC")
+
+
+@register.simple_tag
 def dated(at: Instant | datetime) -> SafeString:
     """A moment with its date, whatever day it is: for lists that are read much later."""
     moment = at if isinstance(at, datetime) else to_datetime(at)

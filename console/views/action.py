@@ -20,6 +20,8 @@ from console.checks import recent_check
 from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
+from console.models import Decision, DecisionState
+from console.services.approve import show_proposal
 from console.services.decisions import current_decisions, latest_notes
 from console.services.resolve import open_calls_of, verdicts_of
 from console.store_news import told
@@ -61,7 +63,7 @@ def status(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     if decision_id := request.GET.get("foot", ""):
         from console.views.decision import foot
 
-        return foot(request, ActionRef(store, agent, seq), decision_id[:64])
+        return foot(request, ActionRef(store, agent, seq), decision_id[:64], request.GET.get("was", ""))
     seen = request.GET.get("seen", "")
     context = action_context(request, ActionRef(store, agent, seq), with_agent=not wants_partial(request))
     has_changed = bool(seen) and seen != context["item"].digest
@@ -105,7 +107,7 @@ def action_context(
         "weighs": item.facts is not None and item.facts.risk < LOWEST_RISK,
         "arguments": pretty(item.arguments),
         "preview_chars": PREVIEW_CHARS,
-        "decision": decision,
+        **second_context(request, item, decision),
         "note": latest_notes([ref]).get(ref),
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         "may_evict": may(request.user, Right.EVICT, store=ref.store),
@@ -115,6 +117,13 @@ def action_context(
         **decision_context(request, item, form, verdicts=world["verdicts"]),
     }
     return context | (_agent(request, ref) if with_agent else {})
+
+
+def second_context(request: HttpRequest, item: ActionItem, decision: Decision | None) -> dict[str, Any]:
+    """The decision that matters, and where it is a proposal what a second person needs to look at."""
+    if decision is None or decision.state != DecisionState.PROPOSED:
+        return {"decision": decision}
+    return {"decision": decision, "proposal": show_proposal(decision, item, user=request.user)}
 
 
 def decision_context(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
@@ -22,21 +24,37 @@ from console.addresses import action_address
 from console.evidence import reason_of, view_of
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import render_part, wants_partial
+from console.identity import confirmed_at
 from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decide import LATER, decide, preview, withdraw
+from console.services.decisions import current_decisions
 from console.services.evidence import Contradiction, find_contradiction, find_verdict
+from console.services.gates import Gates
+from console.services.policies import gates_before
 from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
-from console.views.action import action_context, decision_context
+from console.views.action import action_context, decision_context, second_context
 from console.views.gate import only_post, signed_in
 from console.views.queue import next_in_doubt
 from console.words import OUTCOMES, presets
 
+CONFIRM = "/confirm/"
+"""Where people prove who they are."""
 _BACK_TO_FORM = frozenset({AnswerKind.INVALID, AnswerKind.CHANGED, AnswerKind.ID_REUSED})
 """Answers after which the person goes on in the same form."""
 _NEW_ID = frozenset({AnswerKind.ID_REUSED})
-_MOVED_ON = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.WAITING, AnswerKind.NOTED})
+_MOVED_ON = frozenset(
+    {
+        AnswerKind.WRITTEN,
+        AnswerKind.REPEATED,
+        AnswerKind.PROPOSED,
+        AnswerKind.HELD,
+        AnswerKind.WAITING,
+        AnswerKind.NOTED,
+        AnswerKind.TURNED_DOWN,
+    }
+)
 
 
 def _page_of(store: str, agent: str, seq: int) -> str:
@@ -78,7 +96,7 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
         return _form(request, item, form, status=200, must_review=form.is_valid())
     if not form.is_valid():
         return _form(request, item, form, status=422)
-    wanted = form.to_request()
+    wanted = replace(form.to_request(), confirmed_at=confirmed_at(request))
     if wanted.outcome != LATER and item.digest == wanted.seen and item.action and item.action.is_open:
         try:
             turn = preview(item, wanted, by=_user(request))
@@ -133,7 +151,22 @@ def turn_context(item: ActionItem, form: DecisionForm, user: User) -> dict[str, 
         turn = preview(item, form.to_request(), by=user)
     except InvalidDecision as exc:
         return context | {"turn_problem": str(exc)}
-    return context | {"turn": turn, "turn_seen": turn_digest(turn, against)}
+    return context | {"turn": turn, "turn_seen": turn_digest(turn, against), "gates": _gates(item, outcome.value)}
+
+
+def _gates(item: ActionItem, outcome: str) -> Gates | None:
+    """What the slip says about what happens next; None where nobody can tell now. What holds is asked again when it is sent."""
+    try:
+        return gates_before(item, outcome)
+    except StoreError:
+        return None
+
+
+def show_answer(
+    request: HttpRequest, ref: ActionRef, answer: Answer, *, extra: dict[str, Any] | None = None, template: str = ""
+) -> HttpResponse:
+    """The answer to a second person's gesture, whose right to it was checked; what is shown with it is for whoever may read."""
+    return _answer(request, ref, None, answer, template=template, extra=extra, right=Right.READ)
 
 
 def _turn(request: HttpRequest, item: ActionItem, form: DecisionForm) -> HttpResponse:
@@ -158,7 +191,7 @@ def _without_store(request: HttpRequest, ref: ActionRef, form: DecisionForm, pro
     """What is known of a decision whose store cannot be asked, in its own panel with what was typed."""
     was_sent = form.is_valid() and Decision.objects.filter(decision_id=form.cleaned_data["decision_id"]).exists()
     if was_sent and not {"review", "preset", "evidence"} & set(request.POST):
-        answer = decide(ref, form.to_request(), by=_user(request))
+        answer = decide(ref, replace(form.to_request(), confirmed_at=confirmed_at(request)), by=_user(request))
     else:
         # It never came so far; the turn is compared with the one that was shown when it is sent again.
         _require_somewhere(request, ref)
@@ -182,12 +215,14 @@ def _form(request: HttpRequest, item: ActionItem, form: DecisionForm, *, status:
     return _panel(request, item.ref, form, {"must_review": must_review}, status=status)
 
 
-def foot(request: HttpRequest, ref: ActionRef, decision_id: str) -> HttpResponse:
-    """What became of the decision that the foot shows as on its way; nothing (204) as long as it is."""
+def foot(request: HttpRequest, ref: ActionRef, decision_id: str, was: str = "") -> HttpResponse:
+    """What became of the decision that the foot shows as on its way; nothing (204) as long as it is, and in the state that is shown."""
     row = Decision.objects.filter(decision_id=decision_id, store=ref.store, agent=ref.agent, seq=ref.seq).first()
-    if row is None or row.is_pending:
+    if row is None or (row.is_pending and was in ("", row.state)):
         item_or_404(request.user, ref, Right.READ)
         return HttpResponse(status=204)
+    if row.is_pending:
+        return _panel(request, ref, None, {}, status=200, right=Right.READ)
     kind, template = _BECAME.get(DecisionState(row.state), (AnswerKind.NOTHING, "nothing"))
     answer = Answer(kind=kind, detail=row.why, decision=row)
     context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{template}.html"}
@@ -210,6 +245,7 @@ def _answer(
     *,
     template: str = "",
     extra: dict[str, Any] | None = None,
+    right: Right = Right.SETTLE,
 ) -> HttpResponse:
     """One drawn panel for each answer; the typed text stays where somebody may want it again."""
     context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{template or answer.kind}.html"}
@@ -218,14 +254,16 @@ def _answer(
         checks.forget()
         context["sees_detail"] = _sees_detail(request, ref)
         context["is_unwritten"] = answer.detail.endswith("; nothing was written")
+    if answer.kind is AnswerKind.CONFIRM:
+        context["confirm_url"] = f"{CONFIRM}?{urlencode({'next': _page_of(ref.store, ref.agent, ref.seq)})}"
     if form is not None and answer.kind in _BACK_TO_FORM and answer.item is not None:
         form = _again(request, form, answer)
         context["goes_on"] = True
-    if form is not None and answer.kind is AnswerKind.UNAVAILABLE:
+    if form is not None and answer.kind in (AnswerKind.UNAVAILABLE, AnswerKind.CONFIRM):
         context["resend"] = [(name, form.data.get(name, "")) for name in form.fields if form.data.get(name)]
     if answer.kind in _MOVED_ON or template == "delivered":
         context["next_item"], context["is_all_known"] = next_in_doubt(request, ref)
-    response = _panel(request, ref, form, context, status=STATUS[answer.kind])
+    response = _panel(request, ref, form, context, status=STATUS[answer.kind], right=right)
     return trigger_client_event(response, "changed") if wants_partial(request) else response
 
 
@@ -264,6 +302,8 @@ def _panel(
                 "has_server": find_server(ref.store) is not None,
             }
             context: dict[str, Any] = {"item": item, "ref": ref, **rights, **decision_context(request, item, form)}
+            if form is None:
+                context |= second_context(request, item, current_decisions([ref]).get(ref))
         else:
             context = action_context(request, ref, form=form)
     except StoreError:

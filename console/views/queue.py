@@ -29,6 +29,7 @@ from console.store_news import read_news
 from console.stores import ActionStore
 from console.untrusted import show
 from console.views.action import action_context
+from console.views.approving import proposals_context
 from console.views.gate import signed_in
 from console.words import GROUPS, UNREADABLE_GROUP
 
@@ -111,6 +112,8 @@ def queue(request: HttpRequest) -> HttpResponse:
         "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
     }
+    if not wants_partial(request):
+        context |= proposals_context(request)
     if opened and not wants_partial(request):
         context |= _opened(request, opened)
     return render_part(request, "queue/queue.html", "queue/_list.html", context)

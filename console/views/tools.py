@@ -105,7 +105,7 @@ def _simulate_action(request: HttpRequest, said: str) -> dict[str, Any]:
         return {"problem": "There is no such action, or it is not yours to see.", "status": 404}
     except StoreError as exc:
         return {"problem": f"Store {exc.store} does not answer.", "status": 503}
-    found = simulate(item.action.tool, args, item.action.action_class)
+    found = simulate(item.action.tool, args, item.action.action_class, store=ref.store)
     return {"simulation": found, "ref": ref, **_policy_words(found)}
 
 

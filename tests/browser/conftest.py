@@ -122,6 +122,12 @@ def eve(transactional_db: None) -> User:
     return _person("eve", "admin", "operator")
 
 
+@pytest.fixture
+def cleo(transactional_db: None) -> User:
+    """A second person: approves, and may do nothing else."""
+    return _person("cleo", "approver")
+
+
 def _person(name: str, *roles: str) -> User:
     user = User.objects.create_user(name, password=PASSWORD)
     for role in roles:

@@ -14,9 +14,10 @@ from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.models import Decision, Note
 from console.services.deliver import deliver
+from console.services.policies import save_policy
 from console.services.tokens import create_agent_token
 from console.stores import get_store
-from tests.console.conftest import Api, MemoryWriter
+from tests.console.conftest import Api, Cast, MemoryWriter
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db
@@ -306,3 +307,64 @@ def test_secrets_in_a_decision_are_hidden(open_action: RecordWriter, ana: User, 
     assert "hunter2" not in json.dumps(answer)
     for path in (PATH, "actions/main/billing-7/1", "audit"):
         assert "hunter2" not in json.dumps(api(ben).get(path)[1])
+
+
+# --- the second person -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four_eyes(person: Cast) -> None:
+    admin = person("amy", "admin")
+    save_policy("create_payment", {"second_person_when": "amount > 1000"}, seen_version=0, by=admin)
+    save_policy("open_ticket", {"step_up_when": "true"}, seen_version=0, by=admin)
+    save_policy("send_email", {"hold_s": 60}, seen_version=0, by=admin)
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_a_proposal_is_answered_202_and_approved_by_somebody_else(
+    memory: RecordWriter, ana: User, person: Cast, api: Callable[[User], Api]
+) -> None:
+    cleo = api(person("cleo", "approver"))
+    memory.action("m-1", 1, tool="create_payment", args={"amount": 4200, "currency": "EUR"})
+    at = "actions/main/m-1/1"
+    body = {"outcome": "done", "reason": "seen in the dashboard", "decision_id": "decision-1"}
+
+    status, proposed = api(ana).post(f"{at}/decision", body)
+    assert (status, proposed["state"], "amount > 1000" in proposed["rule"]) == (202, "proposed", True)
+    assert api(ana).post(f"{at}/decision/approve", {"decision_id": "decision-1"})[0] == 403
+    status, shown = cleo.get(at)
+    assert (status, shown["status"], shown["decision"]["state"]) == (200, "started", "proposed")
+    approve = {"decision_id": "decision-1", "reason": "I see it", "seen": "something else"}
+    assert cleo.post(f"{at}/decision/approve", approve)[0] == 412
+    status, done = cleo.post(f"{at}/decision/approve", {**approve, "seen": shown["decision"]["seen"]})
+
+    assert (status, done["state"], done["by"], done["second"]) == (201, "written", "ana", "cleo")
+    status, late = api(person("dora", "approver")).post(f"{at}/decision/approve", {"decision_id": "decision-1"})
+    assert (status, late["error"], "cleo approved it" in late["detail"]) == (409, "not_proposed", True)
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_holds_break_glass_turning_down_and_identity_have_answers_of_their_own(
+    memory: RecordWriter, ana: User, person: Cast, api: Callable[[User], Api]
+) -> None:
+    caller, cleo = api(ana), api(person("cleo", "approver"))
+    for seq, tool in enumerate(("create_payment", "create_payment", "open_ticket", "send_email"), start=1):
+        memory.action("m-1", seq, tool=tool, args={"amount": 4200, "currency": "EUR", "to": "b@example.com"})
+    said = {
+        seq: caller.post(
+            f"actions/main/m-1/{seq}/decision", {"outcome": "done", "reason": "seen", "decision_id": f"decision-{seq}"}
+        )
+        for seq in (1, 2, 3, 4)
+    }
+
+    assert [status for status, _ in said.values()] == [202, 202, 403, 202]
+    assert said[3][1]["error"] == "confirm_identity"
+    assert (said[4][1]["state"], said[4][1]["held_until"] is not None) == ("held", True)
+    assert caller.get("actions/main/m-1/3/decision")[0] == 404
+    status, down = cleo.post("actions/main/m-1/1/decision/turn-down", {"decision_id": "decision-1", "reason": "another one"})
+    assert (status, down["state"], down["second_reason"]) == (200, "refused", "another one")
+    status, alone = caller.post(
+        "actions/main/m-1/2/decision/break-glass", {"decision_id": "decision-2", "reason": "nobody is awake"}
+    )
+    assert (status, alone["state"], alone["broke_glass"]) == (201, "written", "nobody is awake")
+    assert caller.delete("actions/main/m-1/4/decision")[1]["state"] == "withdrawn"

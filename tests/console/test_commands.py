@@ -21,6 +21,7 @@ from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.access import Right, may
 from console.models import Decision, Grant, Token
+from console.services.policies import save_policy
 from console.services.tokens import find_caller
 from console.stores import get_store
 from tests.console.conftest import PASSWORD, Cast, MemoryWriter
@@ -588,3 +589,25 @@ def test_a_reader_that_leaves_early_is_no_failure(postgres: RecallWriter) -> Non
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+# --- approve ---------------------------------------------------------------------------------------------------------
+
+
+def test_settle_proposes_and_approve_is_somebody_elses(memory: MemoryWriter, ana: User, amy: User, person: Cast) -> None:
+    save_policy("create_payment", {"second_person_when": "true"}, seen_version=0, by=amy)
+    person("cleo", "approver")
+    refs = [memory.action("m-1", seq, tool="create_payment") for seq in (1, 2)]
+    settled = [run("settle", "main", "m-1", str(ref.seq), "done", "--reason", "seen", "--user", "ana") for ref in refs]
+
+    refused = [run("approve", "main", "m-1", "1", "--user", name) for name in ("ana", "amy")]
+    nothing = run("approve", "main", "m-1", "1", "--user", "cleo", "--turn-down")
+    assert [status_of(ref) for ref in refs] == [ActionStatus.STARTED] * 2
+    approved = run("approve", "main", "m-1", "1", "--user", "cleo")
+    down = run("approve", "main", "m-1", "2", "--user", "cleo", "--turn-down", "--reason", "another one")
+
+    assert [said.out.split()[0] for said in settled] == ["proposed", "proposed"]
+    assert [said.code for said in (*refused, nothing, approved, down)] == [1, 1, 2, 0, 0]
+    assert (approved.out.split()[0], down.out.split()[0]) == ("written", "refused")
+    assert [status_of(ref) for ref in refs] == [ActionStatus.DONE, ActionStatus.STARTED]
+    assert "no decision is proposed" in run("approve", "main", "m-1", "2", "--user", "cleo").err

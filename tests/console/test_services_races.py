@@ -17,9 +17,12 @@ from django.db import IntegrityError, connection, transaction
 from actions.queries import get_action
 from actions.records import ActionRef
 from console.models import Decision, DecisionId, Note
+from console.services.approve import approve, turn_down
 from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, withdraw
 from console.services.deliver import claim_due, deliver
+from console.services.policies import save_policy
 from console.stores import get_store
+from tests.console.conftest import Cast
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -245,3 +248,116 @@ def _and_close(call: Callable[[], T]) -> T:
         return call()
     finally:
         connection.close()
+
+
+# --- the second person and the hold ----------------------------------------------------------------------------------
+
+
+PAY = "create_payment"
+
+
+@pytest.fixture
+def four_eyes(person: Cast) -> User:
+    """Payments need a second person; who set that is an admin and nothing else."""
+    admin = person("amy", "admin")
+    save_policy(PAY, {"second_person_when": "true"}, seen_version=0, by=admin)
+    return admin
+
+
+def proposed(records: RecordWriter, by: User, number: int) -> Decision:
+    row = decide(records.action(f"agent-{number}", 1, tool=PAY), a_request(), by=by).decision
+    assert row is not None
+    assert row.state == "proposed"
+    return row
+
+
+def final(row: Decision) -> tuple[str, int, int]:
+    return Decision.objects.get(pk=row.pk).state, settled_entries(row.ref), turns_of(row.ref)
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_of_two_second_people_one_approves_and_the_other_is_told_who(records: RecordWriter, ana: User, person: Cast) -> None:
+    cleo, dora = person("cleo", "approver"), person("dora", "approver", "operator")
+    for number in range(ROUNDS):
+        row = proposed(records, ana, number)
+        answers = together(*(partial(approve, row.ref, row.decision_id, by=who) for who in (cleo, dora)))
+        assert kinds(answers) == {AnswerKind.WRITTEN, AnswerKind.NOT_PROPOSED}
+        now = Decision.objects.get(pk=row.pk)
+        assert f"{now.second_username} approved it before you" in next(
+            a.detail for a in answers if a.kind is AnswerKind.NOT_PROPOSED
+        )
+        assert final(row) == ("written", 1, 1)
+
+
+@pytest.mark.usefixtures("four_eyes")
+@pytest.mark.parametrize("other", ["withdraw", "turn_down", "sweep"])
+def test_an_approval_and_its_opposite_end_in_one_of_the_two(records: RecordWriter, ana: User, person: Cast, other: str) -> None:
+    cleo, dora = person("cleo", "approver"), person("dora", "approver")
+    ends = {"withdraw": "withdrawn", "turn_down": "refused", "sweep": "written"}
+    for number in range(ROUNDS):
+        row = proposed(records, ana, number)
+        make_due()
+        against: Callable[[], Any] = {
+            "withdraw": partial(withdraw, row.ref, by=ana, decision_id=row.decision_id),
+            "turn_down": partial(turn_down, row.ref, row.decision_id, by=dora, reason="another payment"),
+            "sweep": partial(deliver, row.pk),
+        }[other]
+        together(partial(approve, row.ref, row.decision_id, by=cleo), against)
+        deliver(row.pk)
+        state, entries, turns = final(row)
+        assert state in {"written", ends[other]}
+        assert (entries, turns) == ((1, 1) if state == "written" else (0, 0))
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_an_approval_and_the_agents_own_end_leave_one_end(records: RecordWriter, ana: User, person: Cast) -> None:
+    cleo = person("cleo", "approver")
+    for number in range(ROUNDS):
+        row = proposed(records, ana, number)
+        together(
+            partial(approve, row.ref, row.decision_id, by=cleo),
+            partial(records.action, row.agent, 1, tool=PAY, status="done"),
+        )
+        deliver(row.pk)
+        assert Decision.objects.get(pk=row.pk).state == "written"
+        assert settled_entries(row.ref) == turns_of(row.ref) <= 1
+
+
+def test_the_end_of_a_hold_and_its_undoing_end_in_one_of_the_two(records: RecordWriter, ana: User, four_eyes: User) -> None:
+    save_policy(PAY, {"second_person_when": "", "hold_s": 60}, seen_version=1, by=four_eyes)
+    for number in range(ROUNDS):
+        row = decide(records.action(f"agent-{number}", 1, tool=PAY), a_request(), by=ana).decision
+        assert row is not None
+        assert row.state == "held"
+        Decision.objects.filter(pk=row.pk).update(held_until=datetime.now(UTC) - timedelta(seconds=1))
+        make_due()
+        answers = together(partial(withdraw, row.ref, by=ana, decision_id=row.decision_id), partial(deliver, row.pk))
+        deliver(row.pk)
+        state, entries, turns = final(row)
+        assert (state, entries, turns) in {("written", 1, 1), ("withdrawn", 0, 0)}
+        assert isinstance(answers[0], Answer)
+        assert (answers[0].kind is AnswerKind.WITHDRAWN) is (state == "withdrawn")
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_a_worker_that_dies_right_after_the_approval_loses_nothing(
+    records: RecordWriter, ana: User, person: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = proposed(records, ana, 0)
+    cleo = person("cleo", "approver")
+    monkeypatch.setattr("console.services.approve.announce", _killed)
+    with pytest.raises(KeyboardInterrupt):
+        approve(row.ref, row.decision_id, by=cleo)
+    assert final(row) == ("waiting", 0, 0)
+
+    make_due()
+    for pk in claim_due(10):
+        deliver(pk)
+
+    assert final(row) == ("written", 1, 1)
+    entry = get_store("main").list_entries(limit=1, agent=row.agent)[0]
+    assert entry.detail["second"] == "approver cleo"
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt

@@ -284,9 +284,8 @@ def test_it_costs_the_same_with_2_rows_and_with_200(
     for name in ("read_actions", "read_outputs", "get_action", "check", "find_lease", "list_turns", "list_entries"):
         _count_calls(monkeypatch, name, asked)
 
-    with django_assert_num_queries(
-        8
-    ):  # session, user, roles, decisions, notes, evidence, decisions without a store, open incidents
+    # session, user, roles, decisions, notes, evidence, decisions without a store, proposals, open incidents
+    with django_assert_num_queries(9):
         client.get("/")
 
     assert asked == ["read_actions", "read_outputs"]

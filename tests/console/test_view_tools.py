@@ -132,6 +132,22 @@ def test_an_admin_saves_a_version_and_sees_who_changed_what(memory: RecordWriter
     assert said.count("amy") >= 3
 
 
+def test_the_rules_of_a_policy_are_kept_and_what_they_read_from_the_call_is_said(memory: RecordWriter, amy: User) -> None:
+    memory.action("m-1", 1)
+    client = browser(amy)
+
+    client.post("/tools/send_email/", form_of("send_email", second_person_when="amuont > 1000", hold_s="30 s", sla_s="1 h"))
+    html = client.get("/tools/send_email/").content.decode()
+
+    policy = policy_of("send_email")
+    assert (policy.second_person_when, policy.step_up_when, policy.hold_s, policy.sla_s) == ("amuont > 1000", "", 30, 3_600)
+    at_field = words_of(html.split('id="field-second_person_when"')[1].split('<div class="setting')[0])
+    assert "Arguments of the call itself: amuont. A call without them meets the rule." in at_field
+    assert "Arguments of the call itself" not in words_of(
+        html.split('id="field-step_up_when"')[1].split('<div class="setting')[0]
+    )
+
+
 @pytest.mark.parametrize(
     ("field", "typed", "problem"),
     [
@@ -141,6 +157,11 @@ def test_an_admin_saves_a_version_and_sees_who_changed_what(memory: RecordWriter
         ("resolver", "nobody-there", "no resolver"),
         ("moves_money", "perhaps", "choose yes, no"),
         ("compensation", "x" * 2_001, "at most 2000 characters"),
+        ("second_person_when", "amount >", "line 1, column 9"),
+        ("step_up_when", "known(amount)", "there is no function 'known'"),
+        ("second_person_when", "'always'", "neither yes nor no"),
+        ("hold_s", "2 h", "from 0 s to 1 h"),
+        ("sla_s", "0 s", "from 1 min"),
     ],
 )
 def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(

@@ -15,7 +15,7 @@ from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
 from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, end_of_request
 
-_GOOD = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.WAITING})
+_GOOD = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.PROPOSED, AnswerKind.HELD, AnswerKind.WAITING})
 
 
 class Command(Base):

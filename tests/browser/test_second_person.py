@@ -1,0 +1,58 @@
+"""Two people in two browsers: one proposes, the other approves; and one alone undoes what is held."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from playwright.sync_api import expect
+
+from console.services.policies import policy_of, save_policy
+from tests.browser.conftest import SignedIn
+from tests.browser.test_deciding import decide
+from tests.recall_writer import RecallWriter
+
+PAY = "create_payment"
+
+
+def gates(by: User, **values: object) -> None:
+    save_policy(PAY, values, seen_version=policy_of(PAY).version, by=by)
+
+
+def test_one_proposes_and_the_other_approves_what_both_see(
+    records: RecallWriter, ana: User, cleo: User, eve: User, signed_in: SignedIn
+) -> None:
+    gates(eve, second_person_when="amount > 1000", hold_s=0)
+    records.action("m-1", 1, tool=PAY, args={"amount": 4200, "currency": "EUR", "to": "ACME"})
+    first, second = signed_in(ana), signed_in(cleo)
+    second.goto("/")
+    expect(second.locator("#proposals")).to_contain_text("Nothing waits for you.")
+    expect(second.locator("[data-live=on]")).to_be_visible()
+
+    first.goto("/")
+    first.locator("#queue").get_by_role("link", name="Payment of 4200.00 EUR to ACME").click()
+    decide(first, "done", "Seen in the dashboard")
+    expect(first.locator("#decision")).to_contain_text("Proposed: done, waiting for a second person")
+    assert records.body_of("m-1:act:1")["status"] == "started"
+
+    second.locator("#proposals").get_by_role("link", name="Payment of 4200.00 EUR to ACME").click()
+    expect(second.locator("#decision .slip")).to_contain_text("operator ana: Seen in the dashboard")
+    second.fill("#second-reason", "I see it as well")
+    second.get_by_role("button", name="Approve: done").click()
+
+    expect(second.locator(".answer.is-written")).to_be_visible()
+    expect(first.locator("#decision")).to_contain_text("Delivered: done")
+    expect(second.locator("#proposals .strip")).to_have_count(0)
+    assert records.body_of("m-1:act:1")["status"] == "done"
+
+
+def test_what_is_held_counts_down_and_is_undone(records: RecallWriter, ana: User, eve: User, signed_in: SignedIn) -> None:
+    gates(eve, second_person_when="", hold_s=600)
+    records.action("m-1", 1, tool=PAY, args={"amount": 5, "currency": "EUR", "to": "ACME"})
+    page = signed_in(ana)
+    page.goto("/actions/main/m-1/1/")
+    decide(page, "done", "Seen in the dashboard")
+    expect(page.locator(".held-left")).to_contain_text("s left")
+
+    page.locator("#decision").get_by_role("button", name="Undo").click()
+
+    expect(page.locator("#decision")).to_contain_text("Withdrawn; it will not be written")
+    assert records.body_of("m-1:act:1")["status"] == "started"
