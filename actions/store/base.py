@@ -141,6 +141,10 @@ class ActionStore(Protocol):
         """The versions that the agent left, newest first, at most `limit`; with `before` those with a smaller number. Never the head."""
         ...
 
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        """An agent's outputs, whole, by their refs' ids as Recall reads them for a briefing, at most `limit`. Each may be a megabyte."""
+        ...
+
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         """Pointers that were not removed, by name."""
         ...

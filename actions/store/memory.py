@@ -215,6 +215,12 @@ class MemoryStore:
         with self._lock:
             return tuple(_decode_state(key, self.records[key]) for key in self._newest(agent, "working_state", limit, before))
 
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        wanted = {"record": "output", "recall_agent": agent}
+        with self._lock:
+            found = [key for key in sorted(self.records) if _contains(self.records[key], wanted)]
+            return tuple(_decode_output(key, self.records[key]) for key in found[: max(limit, 0)])
+
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         wanted = {"record": "pointer", "recall_agent": agent}
         with self._lock:
@@ -337,12 +343,7 @@ class MemoryStore:
 
     def _find_output(self, agent: str, ref: str) -> Output | Unreadable | None:
         record_id = output_id(agent, ref)
-        if record_id not in self.records:
-            return None
-        try:
-            return decode_output(record_id, self.records[record_id])
-        except RecordUnreadable as exc:
-            return unreadable(exc.record_id, exc.problem)
+        return _decode_output(record_id, self.records[record_id]) if record_id in self.records else None
 
     def _newest(self, agent: str, record: str, limit: int, before: int | None) -> list[str]:
         """Ids of the newest records, by the number in the id: it alone is unique. Ids without a number come last."""
@@ -403,6 +404,13 @@ def _decode_turn(record_id: str, metadata: Metadata) -> Turn | Unreadable:
 def _decode_state(record_id: str, metadata: Metadata) -> WorkingState | Unreadable:
     try:
         return decode_working_state(record_id, metadata)
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
+
+
+def _decode_output(record_id: str, metadata: Metadata) -> Output | Unreadable:
+    try:
+        return decode_output(record_id, metadata)
     except RecordUnreadable as exc:
         return unreadable(exc.record_id, exc.problem)
 

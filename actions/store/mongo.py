@@ -253,6 +253,10 @@ class MongoStore:
         rows = self._newest(agent, "working_state", "ws", limit=limit, before=before)
         return tuple(_decoded(decode_working_state, row) for row in rows)
 
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        rows = self._find(shapes.outputs_of(agent), limit=limit) if can_be_stored(agent) else []
+        return tuple(_decoded(decode_output, row) for row in rows)
+
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         rows = self._find(shapes.pointers_of(agent), limit=limit) if can_be_stored(agent) else []
         decoded = (_decoded(decode_pointer, row) for row in rows)

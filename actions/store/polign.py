@@ -219,6 +219,12 @@ class PolignStore:
         listed = self._newest(agent, "working_state", limit=limit, before=before, until=self._until(), number="version")
         return tuple(_decoded(decode_working_state, record_id, metadata) for record_id, metadata in listed.rows)
 
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        if not _can_be_stored(agent) or limit < 1:
+            return ()
+        listed = self._list({"record": "output", "recall_agent": agent}, limit=limit)
+        return tuple(_decoded(decode_output, record_id, metadata) for record_id, metadata in listed.rows)
+
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         if not _can_be_stored(agent):
             return ()

@@ -254,6 +254,10 @@ class PostgresStore:
         rows = self._read_records("list_working_states", params) if can_be_stored(agent) else []
         return tuple(decoded(decode_working_state, record_id, text) for record_id, text in rows)
 
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        rows = self._read_records("list_outputs", {"agent": agent, "limit": limit}) if can_be_stored(agent) else []
+        return tuple(decoded(decode_output, record_id, text) for record_id, text in rows)
+
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         rows = self._read_records("list_pointers", {"agent": agent, "limit": limit}) if can_be_stored(agent) else []
         pointers = (decoded(decode_pointer, record_id, text) for record_id, text in rows)

@@ -106,6 +106,11 @@ SELECT id, metadata::text FROM {records}
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'pointer') AND NOT metadata @> '{{"removed": true}}'
 ORDER BY id COLLATE "C" LIMIT %(limit)s
 
+-- name: list_outputs
+SELECT id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'output')
+ORDER BY id COLLATE "C" LIMIT %(limit)s
+
 -- name: read_records
 SELECT id, metadata::text FROM {records} WHERE id = ANY(%(ids)s)
 

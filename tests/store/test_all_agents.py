@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from actions.records import Unreadable, WorkingState
+from actions.records import Output, Unreadable, WorkingState
 from actions.store.base import ActionStore
 from tests.recall_writer import RecordWriter
 from tests.store.conftest import fenced
@@ -81,3 +81,17 @@ def test_a_version_that_cannot_be_decoded_keeps_its_number(store: ActionStore, r
     assert isinstance(broken, Unreadable)
     assert (broken.record_id, broken.seq) == ("a:ws:2", 2)
     assert isinstance(whole, WorkingState)
+
+
+def test_an_agents_outputs_come_whole_by_ref_and_no_other_agents(store: ActionStore, recall: RecordWriter) -> None:
+    for ref in ("r-2", "r-10", "r-1"):
+        recall.output("a", ref, f"content of {ref}")
+    recall.output("b", "r-3", "of another")
+    recall.output("a", "s-broken", "x", body="{")
+
+    outputs = store.list_outputs("a", limit=9)
+
+    assert [output.ref for output in outputs if isinstance(output, Output)] == ["r-1", "r-10", "r-2"]
+    assert [output.content for output in store.list_outputs("a", limit=1) if isinstance(output, Output)] == ["content of r-1"]
+    assert isinstance(outputs[-1], Unreadable)
+    assert store.list_outputs("nobody", limit=5) == ()
