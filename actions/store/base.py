@@ -119,6 +119,10 @@ class ActionStore(Protocol):
         """
         ...
 
+    def read_last_turns(self, agents: Collection[str]) -> Mapping[str, Turn | Unreadable]:
+        """The newest turn of each of these agents, in one statement where the server has one for it; agents without turns are left out."""
+        ...
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:

@@ -189,6 +189,11 @@ class MemoryStore:
             found = (self._lease(agent, now) for agent in agents[:limit])
             return LeasesRead(leases=tuple(lease for lease in found if lease is not None), is_truncated=len(agents) > limit)
 
+    def read_last_turns(self, agents: Collection[str]) -> Mapping[str, Turn | Unreadable]:
+        with self._lock:
+            newest = {agent: self._newest(agent, "turn", 1, None) for agent in agents}
+            return {agent: _decode_turn(ids[0], self.records[ids[0]]) for agent, ids in newest.items() if ids}
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:

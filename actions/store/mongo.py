@@ -225,6 +225,13 @@ class MongoStore:
         leases = tuple(read_lease(self._address.collection, row, read_time(row["now"])) for row in rows[:limit])
         return LeasesRead(leases=leases, is_truncated=len(rows) > limit)
 
+    def read_last_turns(self, agents: Collection[str]) -> Mapping[str, Turn | Unreadable]:
+        """Two statements: which turns, by the numbers in their ids, and those turns."""
+        wanted = sorted({agent for agent in agents if can_be_stored(agent)})
+        newest = {row["turn"]: row["_id"] for row in self._aggregate(shapes.last_turns(wanted))} if wanted else {}
+        rows = self._find({"_id": {"$in": list(newest)}}, limit=len(newest))
+        return {newest[row["_id"]]: _decoded(decode_turn, row) for row in rows}
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:

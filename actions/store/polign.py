@@ -197,6 +197,20 @@ class PolignStore:
         """Always empty: leases cannot be listed."""
         return LeasesRead(leases=(), is_truncated=False)
 
+    def read_last_turns(self, agents: Collection[str]) -> Mapping[str, Turn | Unreadable]:
+        """Two requests for each agent: how many turns there are, and those near the last; the server groups nothing."""
+        found: dict[str, Turn | Unreadable] = {}
+        until = self._until()
+        for agent in sorted({agent for agent in agents if _can_be_stored(agent)}):
+            wanted: dict[str, object] = {"recall_agent": agent, "record": "turn"}
+            total = self._of_type(self._page(wanted, limit=1, offset=0, until=until).body, "total", int)
+            if not total:
+                continue
+            near = self._list(wanted | {"seq": {"$gte": total - OVERLAP}}, limit=PAGE, until=until).rows
+            newest = max(near or self._list(wanted, limit=PAGE, until=until).rows, key=lambda row: (number_of(row[0]), row[0]))
+            found[agent] = _decoded(decode_turn, *newest)
+        return found
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:

@@ -213,6 +213,11 @@ class PostgresStore:
 
         return self._database.read(read)
 
+    def read_last_turns(self, agents: Collection[str]) -> Mapping[str, Turn | Unreadable]:
+        wanted = sorted({agent for agent in agents if can_be_stored(agent)})
+        rows = self._read_records("read_last_turns", {"agents": wanted}) if wanted else []
+        return {agent: decoded(decode_turn, record_id, text) for agent, record_id, text in rows}
+
     def _listed(self, row: Row) -> Reading:
         """One row of `read_actions`: metadata as text only where they are not as Recall writes them."""
         record_id, text, body, *values = row[:8]

@@ -92,6 +92,15 @@ FROM (
 WHERE %(before)s::numeric IS NULL OR number < %(before)s::numeric
 ORDER BY number DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
 
+-- name: read_last_turns
+SELECT wanted.agent, found.id, found.metadata
+FROM unnest(%(agents)s::text[]) AS wanted (agent)
+CROSS JOIN LATERAL (
+    SELECT id, metadata::text AS metadata FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+    ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT 1
+) AS found
+
 -- name: list_working_states
 SELECT id, metadata::text
 FROM (

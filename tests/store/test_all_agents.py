@@ -95,3 +95,17 @@ def test_an_agents_outputs_come_whole_by_ref_and_no_other_agents(store: ActionSt
     assert [output.content for output in store.list_outputs("a", limit=1) if isinstance(output, Output)] == ["content of r-1"]
     assert isinstance(outputs[-1], Unreadable)
     assert store.list_outputs("nobody", limit=5) == ()
+
+
+def test_the_newest_turn_of_each_agent_comes_by_number(store: ActionStore, recall: RecordWriter) -> None:
+    recall.turns("a", 12)
+    recall.turn("b", 1, "of b")
+    recall.turn("c", 3, body="{")
+    recall.turns("d", 2)
+    recall.action("without-turns", 1)
+
+    turns = store.read_last_turns(["a", "b", "c", "without-turns", "nobody", "\ud800"])
+
+    assert {agent: turn.seq for agent, turn in turns.items()} == {"a": 12, "b": 1, "c": 3}
+    assert isinstance(turns["c"], Unreadable)
+    assert store.read_last_turns([]) == {}
