@@ -37,6 +37,11 @@ class Observation(models.Model):
             models.CheckConstraint(condition=models.Q(state__in=HolderState.values), name="observation_state_known"),
         ]
 
+    @property
+    def was_seen_live(self) -> bool:
+        """Whether somebody saw it hold the agent; else it was over when it was first seen."""
+        return self.state == HolderState.LIVE if self.silent_at is None else self.silent_at > self.first_seen_at
+
     def __str__(self) -> str:
         return f"{self.holder} of {self.store}/{self.agent}: {self.lowest_epoch}-{self.highest_epoch}"
 

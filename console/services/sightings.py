@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from console.models import HolderState, Observation
+from console.models import Observation
 
 MAX_SEEN = 200
 """Holders of one agent that a time line knows of, the newest."""
@@ -14,14 +14,14 @@ MAX_SEEN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenResume:
-    """When a holder was first seen. It had the agent before that, by at most the time between two looks where somebody watched."""
+    """When a holder was first seen with an agent. It had it before that, by at most the time between two looks where somebody watched."""
 
     holder: str  # text of others
     at: datetime
 
 
 def resumes_of(agents: Collection[tuple[str, str]]) -> dict[tuple[str, str], SeenResume]:
-    """The newest holder seen of each of these agents (store, agent). One query, none for no agents."""
+    """The newest holder of each of these agents (store, agent), where it was seen alive. One query, none for no agents."""
     wanted = set(agents)
     if not wanted:
         return {}
@@ -33,15 +33,10 @@ def resumes_of(agents: Collection[tuple[str, str]]) -> dict[tuple[str, str], See
     return {
         (row.store, row.agent): SeenResume(holder=row.holder, at=row.first_seen_at)
         for row in rows
-        if (row.store, row.agent) in wanted
+        if (row.store, row.agent) in wanted and row.was_seen_live
     }
 
 
 def holders_of(store: str, agent: str) -> tuple[Observation, ...]:
     """The holders seen of one agent, newest first, at most MAX_SEEN. One query."""
     return tuple(Observation.objects.filter(store=store, agent=agent).order_by("-lowest_epoch", "-id")[:MAX_SEEN])
-
-
-def is_gone(row: Observation) -> bool:
-    """Whether it was seen to lose or give back its lease."""
-    return row.state != HolderState.LIVE

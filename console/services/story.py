@@ -129,7 +129,7 @@ def _streams(store: ActionStore, agent: str, place: _Place, limit: int) -> Itera
     seen = sorted(holders_of(store.name, agent), key=lambda row: row.lowest_epoch, reverse=True)
     yield _falling(
         (
-            Event(kind="holder", number=row.lowest_epoch, at=from_datetime(row.first_seen_at), holder=row)
+            Event(kind="holder", number=row.lowest_epoch, at=_first_known(row), holder=row)
             for row in seen
             if row.lowest_epoch < place.holder
         ),
@@ -174,6 +174,11 @@ def _after(place: _Place, shown: Sequence[tuple[Instant, Event]]) -> _Place:
         holder=lowest.get("holder", place.holder),
         until=shown[-1][0],
     )
+
+
+def _first_known(row: Observation) -> Instant:
+    """When it was first seen; where it was over by then, since when it was."""
+    return from_datetime(row.first_seen_at if row.silent_at is None else min(row.first_seen_at, row.silent_at))
 
 
 def _below(number: int) -> int | None:

@@ -32,7 +32,7 @@ def test_it_shows_who_has_an_agent_what_it_left_open_and_when_it_last_spoke(reco
     records.action("m-1", 1)
     records.action("m-1", 2, cls="idempotent")
     records.action("m-1", 3, status="done")
-    Observer("main").observe([a_lease("pod-b:7:cafe", 8, agent="m-1")])
+    Observer("main").observe([a_lease("pod-b:7:cafe", 8, agent="m-1"), a_lease("pod-a:1:aaaa", 4, agent="quiet-1", ends_s=-9)])
 
     html = browser(ana).get(PATH).content.decode()
     said = words_of(html)
