@@ -187,18 +187,18 @@ def _pointers(pointers: Sequence[Pointer], show: Callable[[str], str]) -> Iterab
     yield "\n## Where your work lives\n"
     for pointer in pointers:
         known = [name for name in _FIELDS if pointer.fields.get(name)]
-        named = [f"{name}={show(pointer.fields[name])}" for name in known]
-        others = sorted(f"{name}={show(value)}" for name, value in pointer.fields.items() if name not in _FIELDS)
+        named = [f"{name}={pointer.fields[name]}" for name in known]
+        others = sorted(f"{name}={value}" for name, value in pointer.fields.items() if name not in _FIELDS)
         note = f" ({show(pointer.note)})" if pointer.note else ""
-        yield f"- {pointer.name} ({pointer.type}): {' '.join([*named, *others])}{note}\n"
+        yield f"- {show(pointer.name)} ({show(pointer.type)}): {' '.join(map(show, [*named, *others]))}{note}\n"
 
 
 def _output(output: Output, show: Callable[[str], str]) -> str:
-    return f"- {output.ref} ({show(output.tool) or '-'}, ~{output.tokens} tokens): {_one_line(show(output.summary))}\n"
+    return f"- {show(output.ref)} ({show(output.tool) or '-'}, ~{output.tokens} tokens): {_one_line(show(output.summary))}\n"
 
 
 def _turn(turn: Turn, show: Callable[[str], str]) -> str:
-    who = f"{turn.role} {show(turn.name)}" if turn.name else turn.role
+    who = f"{show(turn.role)} {show(turn.name)}" if turn.name else show(turn.role)
     return f"[{who} #{turn.seq}] {show(turn.brief or turn.content)}\n"
 
 

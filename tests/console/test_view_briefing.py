@@ -38,6 +38,8 @@ def test_secrets_are_hidden_and_that_is_said(memory: RecordWriter, ana: User) ->
     memory.turn("m-1", 1, f"my key is {SECRET}")
     memory.action("m-1", 1, args={"to": "a@example.com", "password": "hunter2hunter2"})
     memory.working_state("m-1", goal="Go", notes=f"use {SECRET}")
+    memory.pointer("m-1", "p", fields={"url": f"https://x/?api_key={SECRET}", "password": "hunter2hunter2"}, note=SECRET)
+    memory.output("m-1", "r-1", f"{SECRET} and more")
 
     html = browser(ana).get(PATH).content.decode()
 
