@@ -39,6 +39,19 @@ def parse_arguments(text: str) -> Arguments:
     return Arguments(text=text, value=value, problems=tuple(reader.problems))
 
 
+def canonical_arguments(text: str) -> str:
+    """One text for arguments that say the same: JSON with its keys in order and no spaces to choose; anything else as it stands, trimmed."""
+    arguments = parse_arguments(text)
+    return text.strip() if arguments.value is None or arguments.problems else dump_json(_in_order(arguments.value))
+
+
+def _in_order(value: Any) -> Any:
+    """Never deeper than MAX_DEPTH, which `parse_arguments` has seen to."""
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
+
+
 def dump_json(value: Any) -> str:
     """JSON in Recall's habit (`", "` and `": "`), numbers with every digit they came with. Without recursion, so of any depth."""
     written: list[str] = []

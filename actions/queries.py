@@ -132,14 +132,15 @@ class ActionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
-    """One agent as its page shows it. Turns and actions newest first."""
+    """One agent as it is now. Turns and actions newest first."""
 
     agent: str
     lease: Lease | None
     leases_known: bool  # False: its store cannot say who holds it
     working_state: WorkingState | Unreadable | None
     turns: tuple[Turn | Unreadable, ...]
-    actions: tuple[ActionItem, ...]
+    open_actions: tuple[ActionItem, ...]
+    is_truncated: bool  # more of them are open
     pointers: tuple[Pointer | Unreadable, ...]
 
 
@@ -214,19 +215,26 @@ def read_result(store: ActionStore, action: Action) -> str:
     return redact_arguments(parse_arguments(whole)).text
 
 
-def read_agent(
-    store: ActionStore, agent: str, *, turns: int = 50, actions: int = 50, before_turn: int | None = None
-) -> AgentView:
-    """One agent: lease, working state, newest turns and actions, pointers. Not one snapshot: a live agent may write between the reads."""
-    readings = store.list_agent_actions(agent, limit=actions)
+def read_actions_of_agent(store: ActionStore, agent: str, *, limit: int, before: int | None = None) -> tuple[ActionItem, ...]:
+    """One agent's newest actions of any status, newest number first, arguments whole. Raises StoreError as the store's reads do."""
+    readings = store.list_agent_actions(agent, limit=limit, before=before)
     outputs = _outputs_of(store, readings)
+    return tuple(make_item(store, reading, outputs) for reading in readings)
+
+
+def read_agent(store: ActionStore, agent: str, *, turns: int = 20, open_actions: int = 200) -> AgentView:
+    """One agent now: lease, working state, newest turns, open actions, pointers. Not one snapshot: a live agent may write between the reads."""
+    read = store.read_actions(OPEN_STATUSES, limit=open_actions, agent=agent)
+    outputs = _outputs_of(store, read.readings)
+    items = [make_item(store, reading, outputs) for reading in read.readings]
     return AgentView(
         agent=agent,
         lease=store.find_lease(agent),
         leases_known=store.leases_known,
         working_state=store.find_working_state(agent),
-        turns=store.list_turns(agent, limit=turns, before=before_turn),
-        actions=tuple(make_item(store, reading, outputs) for reading in readings),
+        turns=store.list_turns(agent, limit=turns),
+        open_actions=tuple(sorted(items, key=lambda item: item.seq or 0, reverse=True)),
+        is_truncated=read.is_truncated,
         pointers=store.list_pointers(agent),
     )
 

@@ -22,9 +22,9 @@ def action_address(store: str, agent: str, seq: int | None, *, view: str = "acti
     return _reverse(view, store, agent, seq) if _is_agent(agent) and is_number(seq) else ""
 
 
-def agent_address(store: str, agent: str) -> str:
-    """The address of an agent's page; empty where there is none."""
-    return _reverse("agent", store, agent) if _is_agent(agent) else ""
+def agent_address(store: str, agent: str, *, view: str = "agent") -> str:
+    """The address of an agent's page, or of a piece of it; empty where there is none."""
+    return _reverse(view, store, agent) if _is_agent(agent) else ""
 
 
 def entry_address(store: str, number: int | None) -> str:

@@ -219,6 +219,13 @@ class HistoryFilters(forms.Form):
     kind = forms.CharField(required=False, max_length=63)
 
 
+class AgentFilters(forms.Form):
+    """The filters of the list of agents as they stand in its address."""
+
+    store = forms.CharField(required=False, max_length=63)
+    text = forms.CharField(required=False, max_length=255)
+
+
 def problems_of(form: forms.Form) -> str:
     """What is wrong with a form that has no page of its own, in one line."""
     return "; ".join(f"{name}: {' '.join(str(problem) for problem in problems)}" for name, problems in form.errors.items())

@@ -92,7 +92,9 @@ one_action: list[URLPattern | URLResolver] = [
 pages: list[URLPattern | URLResolver] = [
     path("", queue.queue, name="queue"),
     path("actions/<store:store>/<agent:agent>/<number:seq>/", include(one_action)),
+    path("agents/", agent.agents, name="agents"),
     path("agents/<store:store>/<agent:agent>/", agent.agent, name="agent"),
+    path("agents/<store:store>/<agent:agent>/briefing/", agent.briefing, name="agent-briefing"),
     path("agents/<store:store>/<agent:agent>/eviction/", eviction.eviction, name="eviction"),
     path("agents/<store:store>/<agent:agent>/ask/", asking.ask_agent, name="agent-ask"),
     path("proposals/", approving.proposals, name="proposals"),

@@ -209,14 +209,28 @@ def actions_with(statuses: Collection[ActionStatus], *, agent: str | None) -> St
     return [{"$match": {"$and": [wanted, *of_agent, {"$expr": {"$eq": [value_of("record"), "action"]}}]}}, {"$sort": {"_id": 1}}]
 
 
+def number_in_id(kind: str) -> dict[str, Any]:
+    """The number at the end of a record's id, inside a pipeline; null where there is none."""
+    number = {"$regexFind": {"input": {"$toString": "$_id"}, "regex": f":{kind}:([0-9]{{1,18}})(?![\\s\\S])"}}
+    return {"$toLong": {"$first": {"$ifNull": [{"$getField": {"field": "captures", "input": number}}, []]}}}
+
+
+def last_turns(agents: list[str]) -> Stages:
+    """The id of the newest turn of each of these agents. Not the documents: a group of long turns could outgrow one answer."""
+    return [
+        {"$match": {"$and": [entry("recall_agent", {"$in": agents}), entry("record", "turn")]}},
+        {"$project": {"number": number_in_id("turn"), "agent": value_of("recall_agent")}},
+        {"$sort": {"number": -1, "_id": -1}},
+        {"$group": {"_id": "$agent", "turn": {"$first": "$_id"}}},
+    ]
+
+
 def newest(agent: str, record: str, kind: str, *, before: int | None, limit: int) -> Stages:
     """One agent's records of a kind by the number in the id, which alone is unique, newest first; an id without one comes last."""
-    number = {"$regexFind": {"input": {"$toString": "$_id"}, "regex": f":{kind}:([0-9]{{1,18}})(?![\\s\\S])"}}
-    counted = {"$toLong": {"$first": {"$ifNull": [{"$getField": {"field": "captures", "input": number}}, []]}}}
     older = [{"$match": {"number": {"$lt": stored_number(before)}}}] if before is not None else []
     return [
         {"$match": {"$and": [entry("recall_agent", agent), entry("record", record)]}},
-        {"$project": {"m": 1, "md": 1, "number": counted}},
+        {"$project": {"m": 1, "md": 1, "number": number_in_id(kind)}},
         *older,
         {"$sort": {"number": -1, "_id": -1}},
         {"$limit": limit},
@@ -225,6 +239,10 @@ def newest(agent: str, record: str, kind: str, *, before: int | None, limit: int
 
 def pointers_of(agent: str) -> dict[str, Any]:
     return {"$and": [entry("recall_agent", agent), entry("record", "pointer"), {"md": {"$not": entry("removed", True)["md"]}}]}
+
+
+def outputs_of(agent: str) -> dict[str, Any]:
+    return {"$and": [entry("recall_agent", agent), entry("record", "output")]}
 
 
 def settled_ids(agent: str, seq: int) -> list[str]:

@@ -11,6 +11,7 @@ from console.models.hook import Hook, Provider
 from console.models.inquiry import Incident, Inquiry, StoredVerdict
 from console.models.known_count import KnownCount
 from console.models.note import Note
+from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.policy import Mode, Policy, Weight
 from console.models.token import Token
 
@@ -23,17 +24,20 @@ __all__ = [
     "DecisionState",
     "Definition",
     "Grant",
+    "HolderState",
     "Hook",
     "Incident",
     "Inquiry",
     "KnownCount",
     "Mode",
     "Note",
+    "Observation",
     "Pace",
     "Policy",
     "Provider",
     "Role",
     "Secret",
+    "SeenEnd",
     "StoredVerdict",
     "Token",
     "Weight",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -73,6 +74,18 @@ def _piece(piece: Piece) -> str | SafeString:
 def action_url(store: str, agent: str, seq: int | None) -> str:
     """The address of an action's page; empty where no address can name it: show it without a link then."""
     return addresses.action_address(store, agent, seq)
+
+
+@register.simple_tag
+def agent_url(store: str, agent: str, view: str = "agent") -> str:
+    """The address of an agent's page, or of a piece of it; empty where no address can name it."""
+    return addresses.agent_address(store, agent, view=view)
+
+
+@register.filter
+def of_number(found: Mapping[int, object], number: int) -> object:
+    """What a mapping by numbers has for one of them; None where it has nothing."""
+    return found.get(number)
 
 
 @register.simple_tag

@@ -13,7 +13,7 @@ from django_htmx.http import push_url
 from actions.errors import StoreError
 from actions.facts import LOWEST_RISK, CallKind
 from actions.queries import ActionItem, read_result
-from actions.records import ActionClass, ActionRef
+from actions.records import ActionClass, ActionRef, Entry
 from console.access import Right, item_or_404, may, may_somewhere, sees_problems
 from console.addresses import action_address
 from console.checks import recent_check
@@ -21,6 +21,7 @@ from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.models import Decision, DecisionState
+from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
 from console.services.decisions import current_decisions, latest_notes
 from console.services.resolve import open_calls_of, verdicts_of
@@ -116,6 +117,7 @@ def action_context(
         **world,
         **decision_context(request, item, form, verdicts=world["verdicts"]),
     }
+    context["aftermath"] = _aftermath(item, context["entries"])
     return context | (_agent(request, ref) if with_agent else {})
 
 
@@ -159,6 +161,17 @@ def _entries(request: HttpRequest, ref: ActionRef, tool: str) -> dict[str, Any]:
         return {"entries": get_store(ref.store).list_entries(limit=ENTRIES_SHOWN, agent=ref.agent, seq=ref.seq)}
     except StoreError as exc:
         return {"entries": (), "entries_problem": told(request.user, ref.store, exc.problem)}
+
+
+def _aftermath(item: ActionItem, entries: Sequence[Entry] | None) -> Aftermath | None:
+    """What became of the decision that ended this action; None where there is none, or where it cannot be told now."""
+    settled = [entry for entry in entries or () if entry.kind == "settled"][:1]
+    if item.action is None or item.action.is_open or not settled:
+        return None
+    try:
+        return aftermaths(get_store(item.store), item.agent, settled).get(settled[0].number)
+    except StoreError:
+        return None
 
 
 def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:

@@ -26,9 +26,11 @@ from console.services.resolve import (
 from console.stores import get_store
 from console.tasks import send_asking
 from console.views.action import action_context
-from console.views.agent import ACTIONS
 from console.views.gate import only_post, signed_in
 from console.views.world import world_context
+
+CALLS_LOOKED_AT = 50
+"""Newest calls of an agent among which somebody must see one to know of it."""
 
 
 def _page_of(store: str, agent: str, seq: int) -> str:
@@ -84,7 +86,7 @@ def ask_agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     if not may_somewhere(request.user, Right.READ, store=store):
         raise Http404(f"no store is called {store!r}")
     may_read = visible(request.user)
-    newest = [reading.action for reading in get_store(store).list_agent_actions(agent, limit=ACTIONS)]
+    newest = [reading.action for reading in get_store(store).list_agent_actions(agent, limit=CALLS_LOOKED_AT)]
     if not any(isinstance(action, Action) and may_read(store, action.tool) for action in newest):
         raise Http404(f"store {store} has no agent {agent}")
     if not may_somewhere(request.user, Right.SETTLE, store=store):

@@ -27,7 +27,11 @@ PAGES = {
     "waiting action": "/actions/main/live-1/1/",
     "unreadable": "/actions/main/broken-1/1/",
     "arguments": "/actions/main/m-1/1/arguments/",
+    "agents": "/agents/",
+    "no agents": "/agents/?text=nothing-like-this",
     "agent": "/agents/main/m-1/",
+    "settled agent": "/agents/main/s-1/",
+    "briefing": "/agents/main/m-1/briefing/",
     "history": "/history/",
     "entry": "/history/main/1/",
     "stores": "/stores/",
@@ -59,14 +63,16 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
     records.lease("live-1", state="live")
     records.action("live-1", 1, tool="book_courier", status="unknown")
     records.action("broken-1", 1, body="{")
+    records.action("s-1", 1)
+    records.action("s-1", 2)  # the same call again
     page = signed_in(ana)
-    for path in ("/actions/main/live-1/1/",):
+    for path, answer in (("/actions/main/live-1/1/", "is-waiting"), ("/actions/main/s-1/1/", "is-written")):
         page.goto(path)
         page.check("input[value=done]")
         page.fill("#reason", "Seen in the portal")
         expect(page.locator(".slip dd").last).to_contain_text("Seen in the portal")
         page.locator("#decision [data-once]").click()
-        expect(page.locator(".answer.is-waiting")).to_be_visible()
+        expect(page.locator(f".answer.{answer}")).to_be_visible()
     return records
 
 
@@ -171,7 +177,14 @@ def test_a_request_hidden_in_arguments_is_never_sent(records: RecallWriter, ana:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
 
-    for path in ("/", "/?open=main/h-1/1", "/actions/main/h-1/1/", "/actions/main/h-1/1/arguments/", "/agents/main/h-1/"):
+    for path in (
+        "/",
+        "/?open=main/h-1/1",
+        "/actions/main/h-1/1/",
+        "/actions/main/h-1/1/arguments/",
+        "/agents/main/h-1/",
+        "/agents/main/h-1/briefing/",
+    ):
         page.goto(path)
         page.wait_for_load_state("load")
         expect(page.locator("body")).to_be_visible()

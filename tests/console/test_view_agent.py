@@ -10,9 +10,13 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.template import Context, Template
 
+from console.services.decide import DecisionRequest, decide
+from console.services.observe import Observer
+from console.services.story import find_done
 from tests.console.conftest import Cast
+from tests.console.test_services_observe import a_lease
 from tests.console.view_helpers import BACK, HTMX, browser, text_of
-from tests.recall_writer import RecordWriter
+from tests.recall_writer import RecordWriter, time_text
 
 pytestmark = pytest.mark.django_db
 
@@ -49,19 +53,121 @@ def test_who_holds_an_agent_is_never_drawn_without_whether_its_store_can_say() -
         Template("{% load settle %}{% lease_of forgotten %}").render(Context())
 
 
-def test_turns_are_paged(memory: RecordWriter, ana: User) -> None:
-    memory.turns("m-1", 70)
-    client = browser(ana)
+def test_the_time_line_is_paged_and_tells_everything_once(memory: RecordWriter, ana: User) -> None:
+    for number in range(1, 41):
+        memory.turn("m-1", number, f"turn {number};", at=time_text(10 * number))
+        memory.action("m-1", number, tool=f"tool-{number}", status="done", started_at=time_text(10 * number + 1))
+        memory.working_state("m-1", version=number, goal="", progress=f"state {number};")
+    client, path, pages = browser(ana), PATH, []
 
-    first = client.get(PATH).content.decode()
-    older = re.search(r'href="(\?before=\d+)"', first)
-    assert older is not None
-    second = client.get(PATH + older[1]).content.decode()
+    while path:
+        pages.append(client.get(path).content.decode().partition('id="story-title"')[2])
+        older = re.search(r'href="([^"]*)" rel="next"', pages[-1])
+        path = PATH + older[1] if older else ""
 
-    assert "turn 70" in first
-    assert "turn 40" not in first
-    assert "turn 40" in second
-    assert "turn 41" not in second
+    whole = "".join(pages)
+    assert len(pages) == 3
+    for number in range(1, 41):
+        assert [whole.count(words) for words in (f"turn {number};", f"tool-{number}<", f"state {number};")] == [1, 1, 1], number
+    assert "turn 40;" in pages[0]
+    assert "turn 1;" not in pages[0]
+
+
+def test_things_stand_in_the_order_of_their_times_and_turns_in_that_of_their_numbers(memory: RecordWriter, ana: User) -> None:
+    memory.turn("m-1", 1, "beginning", at=time_text(0))
+    memory.turn("m-1", 2, "by a clock that runs ahead", at=time_text(900))
+    memory.turn("m-1", 3, "third", at=time_text(20))
+    memory.action("m-1", 1, tool="early", started_at=time_text(10))
+    memory.action("m-1", 2, tool="late", started_at=time_text(30), status="failed", ended_at=time_text(400))
+    memory.action("m-1", 3, tool="broken", body="{")
+
+    said = text_of(browser(ana).get(PATH).content.decode().partition("Time line")[2])
+
+    order = ["act:3", "Action 2 ended", "late", "third", "runs ahead", "early", "beginning"]
+    places = [said.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_takeovers_decisions_and_entries_stand_on_it(memory: RecordWriter, ana: User) -> None:
+    watcher = Observer("main")
+    watcher.observe([a_lease("pod-a:1:aaaa", 3, agent="m-1")])
+    watcher.observe([a_lease("pod-b:2:bbbb", 5, agent="m-1", at_s=90, ends_s=150)])
+    ref = memory.action("m-1", 1)
+    decide(ref, DecisionRequest(outcome="done", reason="found it there", decision_id="test-12345678"), by=ana)
+    memory.lease("m-1", state="live")
+    waiting = memory.action("m-1", 2, tool="open_ticket")
+    decide(waiting, DecisionRequest(outcome="failed", reason="not in the log", decision_id="test-23456789"), by=ana)
+
+    said = text_of(browser(ana).get(PATH).content.decode().partition("Time line")[2])
+
+    assert "Seen: taken by pod-b:2:bbbb" in said
+    assert "Seen: taken by pod-a:1:aaaa epochs 3 to 3 seen, silent since" in said
+    assert "operator ana decided done, action 1" in said
+    assert said.count("found it there") == 2  # its entry, and the turn that the agent reads
+    assert "not in the log" in said
+    assert "Not repeated so far" in said
+
+
+@pytest.mark.parametrize("right", ["viewer", "approver"])
+def test_entries_are_for_those_who_may_read_the_history(memory: RecordWriter, ana: User, person: Cast, right: str) -> None:
+    ref = memory.action("m-1", 1)
+    decide(ref, DecisionRequest(outcome="abandoned", reason="no longer needed", decision_id="test-12345678"), by=ana)
+
+    said = text_of(browser(person("eve", right)).get(PATH).content.decode())
+
+    assert ("operator ana decided" in said) == (right == "viewer")
+
+
+DONE = "I told Anna. The task is done."
+
+
+@pytest.mark.parametrize(
+    ("words", "role", "began_s", "is_flagged"),
+    [
+        (DONE, "assistant", 1, True),
+        (DONE, "assistant", 900, False),  # begun after it was said
+        (DONE, "user", 1, False),
+        ("The task is not done. Everything is done once Anna answers.", "assistant", 1, False),
+    ],
+)
+def test_says_done_with_calls_still_open_is_flagged(
+    memory: RecordWriter, ana: User, words: str, role: str, began_s: float, is_flagged: bool
+) -> None:
+    memory.action("m-1", 1, started_at=time_text(began_s))
+    memory.action("m-1", 2, cls="idempotent", started_at=time_text(1))
+    memory.turn("m-1", 1, words, role=role, at=time_text(100))
+
+    said = text_of(browser(ana).get(PATH).content.decode())
+
+    assert ("It says it is done, and 1 external call begun before that is still open." in said) == is_flagged
+
+
+def test_a_working_state_that_says_done_is_flagged_too_and_only_to_those_who_may_read_it(
+    memory: RecordWriter, ana: User, dot: User
+) -> None:
+    memory.action("m-1", 1, tool="open_ticket", started_at=time_text(-9))
+    memory.working_state("m-1", progress="All done.")
+
+    assert "In its working state" in text_of(browser(ana).get(PATH).content.decode())
+    assert "says it is done" not in text_of(browser(dot).get(PATH).content.decode())
+
+
+@pytest.mark.parametrize(
+    ("words", "is_done"),
+    [
+        ("Done.", True),
+        ("Refund sent; the order is now complete.", True),
+        ("everything has been finished", True),
+        ("Everything is done but the email.", False),
+        ("Is the task done?", False),
+        ("The task isn't done.", False),
+        ("I will report when it is done.", False),
+        ("He is finished with the soup.", False),
+        ("", False),
+    ],
+)
+def test_what_counts_as_saying_so(words: str, is_done: bool) -> None:
+    assert bool(find_done(words)) == is_done
 
 
 def test_what_cannot_be_decoded_is_said_and_takes_nothing_down(memory: RecordWriter, ana: User) -> None:
@@ -105,10 +211,11 @@ def test_an_agent_that_is_not_there_is_not_found(memory: RecordWriter, ana: User
     assert browser(ana).get(path).status_code == 404
 
 
-def test_a_page_number_that_is_none_is_refused(memory: RecordWriter, ana: User) -> None:
+def test_a_place_on_the_time_line_that_is_none_is_refused(memory: RecordWriter, ana: User) -> None:
     memory.turn("m-1", 1)
 
-    assert browser(ana).get(f"{PATH}?before=many").status_code == 400
+    for cursor in ("many", "W10", "WzFd", "bnVsbA", "eyJhIjoxfQ"):
+        assert browser(ana).get(f"{PATH}?cursor={cursor}").status_code == 400
 
 
 def test_viewers_may_read_it_and_people_without_a_role_may_not(memory: RecordWriter, ben: User, cyd: User) -> None:

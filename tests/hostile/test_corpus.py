@@ -28,6 +28,7 @@ def pages(user: User) -> dict[str, str]:
     """Every page and piece that shows an agent's text."""
     client = browser(user)
     paths = (ROWS, "/?open=main/h-1/1", ARTICLE, f"{ARTICLE}status/", WHOLE, AGENT, HISTORY, "/history/main/1/", "/stores/")
+    paths += ("/agents/", f"{AGENT}briefing/")
     found = {path: client.get(path) for path in paths}
     found |= {f"part of {path}": client.get(path, headers=HTMX) for path in (ROWS, ARTICLE, WHOLE, AGENT, HISTORY)}
     assert {path: response.status_code for path, response in found.items() if response.status_code != 200} == {}
