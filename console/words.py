@@ -94,6 +94,7 @@ def presets(kind: CallKind) -> Mapping[str, tuple[str, ...]]:
 
 ENTRY_KINDS: Mapping[str, str] = {
     "settled": "decided",
+    "corrected": "corrected it",
     "settling": "began to write",
     "proposed": "proposed",
     "held": "holds back",
