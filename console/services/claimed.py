@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import Error as ConsoleDatabaseError
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -15,6 +17,8 @@ from actions.records import ActionRef
 from console.access import Person, is_possible
 from console.models import Claim, ClaimEnd
 from console.services.decisions import of_actions
+
+log = logging.getLogger(__name__)
 
 MAX_LISTED = 200
 RENEW_AFTER = timedelta(minutes=1)
@@ -26,6 +30,11 @@ def live_claims(refs: Collection[ActionRef]) -> dict[ActionRef, Claim]:
     """The live claim of each action that has one. One query, whatever the number."""
     wanted = {ref for ref in refs if is_possible(ref)}
     return {row.ref: row for row in of_actions(_live(), wanted) if row.ref in wanted} if wanted else {}
+
+
+def all_live_claims() -> dict[ActionRef, Claim]:
+    """Every live claim there is. One query; there are as many as people are at work on."""
+    return {row.ref: row for row in _live()}
 
 
 def find_claim(ref: ActionRef) -> Claim | None:
@@ -60,11 +69,15 @@ def _live() -> QuerySet[Claim]:
 
 def renew(ref: ActionRef, *, by: Person) -> None:
     """Whoever works on what they claimed keeps it. At most once in RENEW_AFTER it writes; it is no news for others."""
+    now = timezone.now()
+    soon = now + settings.CLAIM_TIME - RENEW_AFTER
     if not by.is_authenticated or not is_possible(ref):
         return
-    now = timezone.now()
-    mine = claims_on(ref).filter(ended_at=None, by_id=by.pk, expires_at__gt=now)
-    mine.filter(expires_at__lt=now + settings.CLAIM_TIME - RENEW_AFTER).update(expires_at=now + settings.CLAIM_TIME)
+    try:
+        mine = claims_on(ref).filter(ended_at=None, by_id=by.pk, expires_at__gt=now, expires_at__lt=soon)
+        mine.update(expires_at=now + settings.CLAIM_TIME)
+    except ConsoleDatabaseError as exc:  # what somebody asked for is worth more than their claim
+        log.warning("the claim of %s is not renewed: %s", ref, type(exc).__name__)
 
 
 def end_claims(ref: ActionRef) -> None:

@@ -24,11 +24,12 @@ from console.forms import DecisionForm, new_decision_form
 from console.htmx import render_part, wants_partial
 from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
+from console.services.claimed import renew
 from console.services.decide import LATER, decide, preview, withdraw
 from console.services.evidence import Contradiction, find_contradiction, find_verdict
 from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
-from console.views.action import action_context, decision_context
+from console.views.action import action_context, claim_context, decision_context
 from console.views.gate import only_post, signed_in
 from console.views.queue import next_in_doubt
 from console.words import OUTCOMES, presets
@@ -49,6 +50,7 @@ def show_turn(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRes
     """The exact turn that the agent would read, as the form stands now. A POST because reasons do not belong into addresses; writes nothing."""
     ref = ActionRef(store, agent, seq)
     form = DecisionForm(request.POST)
+    renew(ref, by=request.user)
     try:
         item = item_or_404(request.user, ref, Right.SETTLE)
     except StoreError as exc:
@@ -264,6 +266,7 @@ def _panel(
                 "has_server": find_server(ref.store) is not None,
             }
             context: dict[str, Any] = {"item": item, "ref": ref, **rights, **decision_context(request, item, form)}
+            context |= claim_context(request, ref)
         else:
             context = action_context(request, ref, form=form)
     except StoreError:
