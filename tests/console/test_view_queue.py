@@ -285,8 +285,8 @@ def test_it_costs_the_same_with_2_rows_and_with_200(
         _count_calls(monkeypatch, name, asked)
 
     with django_assert_num_queries(
-        8
-    ):  # session, user, roles, decisions, notes, evidence, decisions without a store, open incidents
+        11
+    ):  # session, user, roles, claims, looks, decisions, notes, evidence, decisions without a store, hand-overs, open incidents
         client.get("/")
 
     assert asked == ["read_actions", "read_outputs"]

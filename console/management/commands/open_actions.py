@@ -9,7 +9,7 @@ from datetime import UTC
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, ProgrammingError
 from django.utils import timezone
 
 from actions.queries import MAX_ROWS_PER_STORE, ActionFilter, ActionItem, StoreStatus, list_actions
@@ -55,6 +55,8 @@ class Command(Base):
         """Every live claim; what agents left open is listed also where the console's database does not answer."""
         try:
             return all_live_claims()
+        except ProgrammingError:
+            return {}  # not migrated: nobody has claimed anything
         except DatabaseError:
             self.stderr.write("warning: the console's database does not answer; who has claimed what is not known")
             return {}
