@@ -46,7 +46,6 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "htmx_config": HTMX_CONFIG,
         "theme": theme if theme in THEMES else "",
         "is_known": known,
-        "may_hand_over": bool(user and known and may_somewhere(user, Right.SETTLE)),
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
         # One query, asked only where the banner is drawn.
         "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),

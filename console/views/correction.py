@@ -20,7 +20,6 @@ from console.access import Right, item_or_404
 from console.forms import CorrectionForm, new_correction_form
 from console.htmx import render_part, wants_partial
 from console.services.correct import (
-    READ_SAYS,
     STATUS_OF_CORRECTION,
     Correctable,
     CorrectionAnswer,
@@ -131,7 +130,6 @@ def _form(
         "item": item,
         "ref": item.ref,
         "shown": shown,
-        "read_says": READ_SAYS[shown.was_read] if shown else "",
         "truths": [one for one in TRUTHS if shown and one.value != shown.told.outcome],
         "form": form,
         **_turn_context(request, item, shown, form),

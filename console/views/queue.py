@@ -87,7 +87,7 @@ class Row:
     @property
     def way(self) -> bool:
         """Whether anything has been said about it."""
-        return bool(self.evidence[0] or self.decision or self.note or self.item.unreadable or self.claim)
+        return bool(self.evidence[0] or self.decision or self.note or self.item.unreadable or self.claim or self.is_due)
 
     @property
     def weighs(self) -> bool:
