@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from actions.records import Action, ActionEnd, ActionRef
+from actions.records import Action, ActionEnd, ActionRef, Correction
 
 
 def canonical_json(value: object) -> str:
@@ -47,6 +47,12 @@ def decision_digest(ref: ActionRef, end: ActionEnd) -> str:
             }
         )
     )
+
+
+def correction_digest(ref: ActionRef, correction: Correction) -> str:
+    """What the id of a correction stands for; never the same as a decision's."""
+    said = {"outcome": correction.outcome, "reason": correction.reason, "resolution": correction.resolution}
+    return sha256_text(canonical_json({"agent": ref.agent, "seq": ref.seq, "corrects": True, **said}))
 
 
 def eviction_digest(agent: str, holder: str, reason: str, actor: str) -> str:

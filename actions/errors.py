@@ -77,6 +77,25 @@ class ActionChanged(ActionsError):
         super().__init__(f"action {ref} has changed since it was shown; look at it again")
 
 
+class NothingToCorrect(ActionsError):
+    """The action is open, or nobody here ended it as it stands there. Nothing was written; `.action` is what stands there."""
+
+    def __init__(self, ref: ActionRef, action: Action) -> None:
+        self.ref = ref
+        self.action = action
+        why = "it is open; decide it instead" if action.is_open else f"no decision or resolver here ended it {action.status}"
+        super().__init__(f"action {ref} cannot be corrected: {why}")
+
+
+class CorrectedMeanwhile(ActionsError):
+    """Somebody has corrected it since it was shown. Nothing was written; `.entry` is what stands now."""
+
+    def __init__(self, ref: ActionRef, entry: Entry) -> None:
+        self.ref = ref
+        self.entry = entry
+        super().__init__(f"action {ref} was corrected meanwhile by {entry.actor}: {entry.outcome}; look at it again")
+
+
 class DecisionIdReused(ActionsError):
     """The decision id stands for another decision. Nothing was written now; `.entry` is what the id wrote before."""
 

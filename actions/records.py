@@ -164,6 +164,23 @@ class ActionEnd:
     error: str = ""  # only with failed
 
 
+class CorrectedOutcome(StrEnum):
+    """What really happened, after an end that was written turned out to be wrong."""
+
+    DONE = "done"  # it happened after all
+    FAILED = "failed"  # it did not happen
+    UNKNOWN = "unknown"  # nobody knows whether it happened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """ "I was wrong", as somebody said it. The action keeps its end; only its agent is told, by a turn more."""
+
+    outcome: CorrectedOutcome
+    reason: str
+    resolution: str  # how it is known, and who says so
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One message of an agent's history."""
@@ -231,7 +248,7 @@ class NewEntry:
     `content_digest` is over the unredacted decision, so that the same decision id with other content is noticed.
     """
 
-    kind: str  # settled, proposed, held, waiting, withdrawn, refused, evicted, observed, prepared, settling (the intent of store/steps.py) ...
+    kind: str  # settled, corrected, proposed, held, waiting, withdrawn, refused, evicted, observed, settling (the intent of store/steps.py) ...
     actor: str  # "operator ana", "resolver sent-folder", "system sweep"
     agent: str = ""
     seq: int | None = None
@@ -290,7 +307,7 @@ class ChainHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What one settle wrote, or had written when the same decision id came before."""
+    """What one settle or correction wrote, or had written when the same decision id came before."""
 
     entry: Entry
     turn_seq: int  # the number of the turn that the agent will read

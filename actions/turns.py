@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actions.records import ActionEnd, ActionStatus
+from actions.records import ActionEnd, ActionStatus, CorrectedOutcome, Correction
 
 OVERFLOW_BYTES = 8_000
 """Above this a value moves to an output of its own: more than 2000 tokens of four bytes (recall-records 3.5)."""
@@ -15,7 +15,7 @@ BRIEF_TEXT_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlementTurn:
-    """The words of a settlement turn; role `tool`, named after the tool. It has a message id only where a settle is written in steps."""
+    """The words of a settlement or correction turn; role `tool`, named after the tool. A message id only where it is written in steps."""
 
     content: str
     brief: str
@@ -56,6 +56,25 @@ def settlement_turn(end: ActionEnd, stored_result: str) -> SettlementTurn:
         shown = "abandoned"
     brief = f"(settled after a crash: {end.status}; {end.resolution or '-'}) {shown[:BRIEF_TEXT_CHARS]}"
     return SettlementTurn(content=content, brief=cut_bytes(brief, BRIEF_BYTES))
+
+
+_IN_TRUTH = {
+    CorrectedOutcome.DONE: "in truth it happened",
+    CorrectedOutcome.FAILED: "in truth it did not happen",
+    CorrectedOutcome.UNKNOWN: "in truth nobody knows whether it happened",
+}
+
+
+def correction_turn(seq: int, told: str, correction: Correction) -> SettlementTurn:
+    """What the agent will read after an end that was wrong. `told` is the outcome that it was told before.
+
+    Named after the tool like the first turn; says the action's number, because other turns stand between the two by now.
+    """
+    content = (
+        f"correction: action {seq} was settled as {told}, which was wrong; {_IN_TRUTH[correction.outcome]}: {correction.reason}"
+    )
+    head = f"(correction of action {seq}: {told}, now {correction.outcome}; {correction.resolution})"
+    return SettlementTurn(content=content, brief=cut_bytes(f"{head} {content[:BRIEF_TEXT_CHARS]}", BRIEF_BYTES))
 
 
 def cut_bytes(text: str, limit: int) -> str:

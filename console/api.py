@@ -39,10 +39,22 @@ from console.models import DecisionState
 from console.services import known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.approve import approve, break_glass, proposal_digest, turn_down
+from console.services.claimed import find_claim, live_claims
+from console.services.claims import ClaimAnswer, ClaimKind, claim, release, take_over
+from console.services.correct import (
+    STATUS_OF_CORRECTION,
+    CorrectionAnswer,
+    CorrectionKind,
+    CorrectionRequest,
+    correct_end,
+    standing_correction,
+    withdraw_correction,
+)
 from console.services.decide import DecisionRequest, decide, withdraw
-from console.services.decisions import current_decisions, latest_notes
+from console.services.decisions import current_decisions
 from console.services.evict import EvictionRequest, evict
 from console.services.known_counts import last_known
+from console.services.notes import notes_on
 from console.services.resolve import NobodyToAsk, request_asking, verdicts_of
 from console.services.through import write_through
 from console.services.tokens import Caller, find_caller
@@ -115,6 +127,31 @@ class WholeItemOut(ItemOut):
     verdicts: list[dict[str, Any]]
     decision: DecisionOut | None
     note: dict[str, Any] | None
+    notes: list[dict[str, Any]]
+    correction: CorrectionOut | None
+
+
+class CorrectionOut(Schema):
+    """What was told to the agent after an end that was wrong. `was_read`: yes, no or unknown, of what it was told first."""
+
+    id: str
+    state: str
+    outcome: str
+    told: str
+    reason: str
+    by: str
+    at: str
+    why: str
+    turn: int | None
+    entry: int | None
+    was_read: str | None
+
+
+class ClaimOut(Schema):
+    claimed_by: str | None
+    claimed_at: str | None
+    expires_at: str | None
+    detail: str
 
 
 class AskingOut(Schema):
@@ -217,6 +254,24 @@ class BreakGlassIn(Schema):
 
     decision_id: str = Field(description="of the decision that is proposed")
     reason: str = Field(description="why no second person can be waited for: at least 10 characters, kept in the history")
+
+
+class CorrectionIn(Schema):
+    """What really happened to an action that a decision or resolver here ended."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    outcome: str = Field(description="done, failed or unknown: what really happened")
+    reason: str
+    correction_id: str = Field(description="8 to 64 of A-Z a-z 0-9 -, made anew for each correction")
+
+
+class ClaimIn(Schema):
+    """Whose claim is taken over; left out, only what nobody has is claimed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    take_over_from: str | None = Field(None, description="the user who has it, as `claimed_by` says")
 
 
 class ThroughIn(Schema):
@@ -327,6 +382,8 @@ _DECISION = f"{_ACTION}/decision"
 _RESOLVE = f"{_ACTION}/resolve"
 _THROUGH = f"{_DECISION}/through-server"
 _APPROVE, _TURN_DOWN, _BREAK_GLASS = (f"{_DECISION}/{way}" for way in ("approve", "turn-down", "break-glass"))
+_CLAIM = f"{_ACTION}/claim"
+_CORRECTION = f"{_ACTION}/correction"
 _EVICTION = "/agents/{store}/{agent}/eviction"
 
 
@@ -361,7 +418,9 @@ def list_items(
     problems = _problems(user, page.stores)
     if page.stores and not any(status.is_listed for status in page.stores):
         return _unavailable(user, StoreError(page.stores[0].name, page.stores[0].problem), problems=problems)
-    return _json({"items": [shapes.item_json(item) for item in page.items], "next": page.next, "problems": problems})
+    claims = live_claims([item.ref for item in page.items])
+    items = [shapes.item_json(item, claims.get(item.ref)) for item in page.items]
+    return _json({"items": items, "next": page.next, "problems": problems})
 
 
 @api.get(_ACTION, response={200: WholeItemOut, **_ERRORS}, by_alias=True, summary="One action, whole")
@@ -371,10 +430,17 @@ def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> Http
     user = _user(request)
     item = item_or_404(user, ref)
     result = read_result(get_store(store), item.action) if item.action else ""
-    decision, note = current_decisions([ref]).get(ref), latest_notes([ref]).get(ref)
-    sees = sees_problems(user, store)
+    decision, notes = current_decisions([ref]).get(ref), notes_on(ref)
     shown = shapes.whole_item_json(
-        item, result=result, decision=decision, note=note, verdicts=verdicts_of(ref), sees_problems=sees
+        item,
+        result=result,
+        decision=decision,
+        note=notes[0] if notes else None,
+        notes=notes,
+        verdicts=verdicts_of(ref),
+        claim=find_claim(ref),
+        correction=standing_correction(ref),
+        sees_problems=sees_problems(user, store),
     )
     if decision is not None and decision.state == DecisionState.PROPOSED:
         shown["decision"]["seen"] = proposal_digest(decision, item)
@@ -471,6 +537,43 @@ def post_break_glass(
 
 
 @api.post(
+    _CORRECTION,
+    response={200: CorrectionOut, 201: CorrectionOut, 202: CorrectionOut, 409: ErrorOut, 412: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Say that a written end was wrong",
+)
+def post_correction(
+    request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[CorrectionIn, Body()]
+) -> HttpResponse:
+    """The action keeps its end; its agent is told by one turn more. 201: written. 200: the same id again. 202: kept, its agent is alive."""
+    wanted = CorrectionRequest(outcome=body.outcome, reason=body.reason, correction_id=body.correction_id)
+    return _correction_answer(correct_end(ActionRef(store, agent, seq), wanted, by=_user(request)))
+
+
+@api.delete(_CORRECTION, response={200: CorrectionOut, 409: ErrorOut, **_ERRORS}, summary="Withdraw the correction on its way")
+def delete_correction(request: HttpRequest, store: Store, agent: Agent, seq: Seq, correction_id: str = "") -> HttpResponse:
+    user = _user(request)
+    _know_query(request, "correction_id")
+    return _correction_answer(withdraw_correction(ActionRef(store, agent, seq), by=user, correction_id=correction_id))
+
+
+@api.post(_CLAIM, response={200: ClaimOut, 201: ClaimOut, 409: ErrorOut, **_ERRORS}, summary="Claim an open action")
+def post_claim(request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: ClaimIn | None = None) -> HttpResponse:
+    """201: yours now. 200: it was yours; renewed. 409: somebody else's (`claimed_by`), or it has ended. A claim keeps nobody from deciding."""
+    ref, user = ActionRef(store, agent, seq), _user(request)
+    _know_query(request)
+    whose = body.take_over_from if body else None
+    return _claim_answer(take_over(ref, whose=whose, by=user) if whose else claim(ref, by=user))
+
+
+@api.delete(_CLAIM, response={200: ClaimOut, 404: ErrorOut, **_ERRORS}, summary="Give one's own claim back")
+def delete_claim(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> HttpResponse:
+    ref, user = ActionRef(store, agent, seq), _user(request)
+    _know_query(request)
+    item_or_404(user, ref, Right.SETTLE)
+    return _claim_answer(release(ref, by=user))
+
+
+@api.post(
     _THROUGH,
     response={200: DecisionOut, 201: DecisionOut, 202: DecisionOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS},
     summary="Write the decision that waits through the tenant's own server",
@@ -540,6 +643,8 @@ _METHODS = {
     _DECISION: ["GET", "POST", "DELETE"],
     _RESOLVE: ["POST"],
     _THROUGH: ["POST"],
+    _CLAIM: ["POST", "DELETE"],
+    _CORRECTION: ["POST", "DELETE"],
     _EVICTION: ["POST"],
     "/audit": ["GET"],
 }
@@ -611,6 +716,33 @@ def _answer(answer: Answer, *, sees: bool = True) -> HttpResponse:
         "entry": shapes.entry_json(answer.item.store, answer.entry) if answer.entry and answer.item else None,
     }
     return _with_retry(_json(body, status=status), answer.kind)
+
+
+def _correction_answer(answer: CorrectionAnswer) -> HttpResponse:
+    status = STATUS_OF_CORRECTION[answer.kind]
+    # Whoever corrects or withdraws may settle there.
+    shown = shapes.correction_json(answer.correction, sees_problems=True) if answer.correction else None
+    incident = answer.incident.pk if answer.incident else None
+    if status < 400:
+        return _json({**(shown or {}), "incident": incident, "detail": answer.detail}, status=status)
+    response = _json({"error": answer.kind.value, "detail": answer.detail, "correction": shown}, status=status)
+    if answer.kind in (CorrectionKind.UNAVAILABLE, CorrectionKind.READ_ONLY):
+        response["Retry-After"] = "5"
+    return response
+
+
+_CLAIM_STATUS = {ClaimKind.CLAIMED: 201, ClaimKind.MINE: 200, ClaimKind.RELEASED: 200, ClaimKind.NOT_MINE: 404}
+
+
+def _claim_answer(answer: ClaimAnswer) -> HttpResponse:
+    found, status = answer.claim, _CLAIM_STATUS.get(answer.kind, 409)
+    shown = {
+        "claimed_by": found.username if found else None,
+        "claimed_at": shapes.time_json(found.claimed_at) if found else None,
+        "expires_at": shapes.time_json(found.expires_at) if found else None,
+        "detail": answer.detail,
+    }
+    return _json(shown if status < 400 else {"error": answer.kind.value, **shown}, status=status)
 
 
 def _with_retry(response: HttpResponse, kind: AnswerKind) -> HttpResponse:

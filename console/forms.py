@@ -7,18 +7,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from django import forms
+from django.contrib.auth.models import AnonymousUser
 
 from actions.errors import InvalidQuery
 from actions.queries import IN_DOUBT, ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionRef, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
+from console.access import Person
+from console.services.claimed import ME, NOBODY, refs_claimed
+from console.services.correct import CorrectionRequest
 from console.services.decide import DecisionRequest
 from console.services.evict import EvictionRequest, holder_digest
 from console.services.evidence import NOBODY_ASKED, refs_with_verdict
-from console.words import OUTCOMES, STATES
+from console.services.notes import refs_due
+from console.words import OUTCOMES, STATES, TRUTHS
 
 SETTLED = "done,failed,abandoned"
 ANY = "any"
+DUE = "due"
 # Nobody knows the class or tool of an unreadable record: it stands with the doubtful ones until something narrower is asked for.
 _DOUBT = IN_DOUBT.states - {ActionState.UNREADABLE}
 _OPEN_IN_ORDER = (
@@ -65,20 +71,29 @@ class QueueFilters(forms.Form):
     age = forms.IntegerField(required=False, min_value=0, max_value=10 * 365 * 86400)
     text = forms.CharField(required=False, max_length=200)
     verdict = forms.CharField(required=False, max_length=20)
+    claimed = forms.CharField(required=False, max_length=150)
+    look = forms.CharField(required=False, max_length=20)
 
     def add_prefix(self, field_name: str) -> str:
         return "class" if field_name == "cls" else field_name
 
-    def to_filter(self) -> ActionFilter:
-        """What the list is asked. Nothing said about states and classes means: external calls in doubt.
+    def to_filter(self, by: Person | None = None) -> ActionFilter:
+        """What the list is asked. Nothing said about states and classes means: external calls in doubt. `by` is who asks, for "me".
 
         Raises:
-            InvalidQuery: a state, class or verdict that does not exist, named in the message.
+            InvalidQuery: a state, class, verdict or user that does not exist, named in the message.
         """
         said = self.cleaned_data
         only, without = self._by_verdict(said["verdict"])
+        if said["claimed"]:
+            theirs, others = refs_claimed(said["claimed"], by=by or AnonymousUser())
+            only, without = _both(only, theirs), without | others
+        if said["look"]:
+            if said["look"] != DUE:
+                raise InvalidQuery(f"look can only be {DUE}, not {said['look']!r}")
+            only = _both(only, refs_due())
         states = self._states(said["state"])
-        narrowed = said["tool"] or said["text"] or said["verdict"]
+        narrowed = said["tool"] or said["text"] or said["verdict"] or said["claimed"] or said["look"]
         if not said["state"] and not narrowed:
             states |= {ActionState.UNREADABLE}
         return ActionFilter(
@@ -130,6 +145,10 @@ class QueueFilters(forms.Form):
     @property
     def verdict_options(self) -> list[tuple[str, str]]:
         return _VERDICTS
+
+    @property
+    def claimed_options(self) -> list[tuple[str, str]]:
+        return _with([("", "anybody or nobody"), (ME, "me"), (NOBODY, "nobody")], self.cleaned_data.get("claimed", ""))
 
     @property
     def age_value(self) -> str:
@@ -190,6 +209,47 @@ def new_decision_form(digest: str, action: Action | None = None) -> DecisionForm
     return DecisionForm(initial=initial)
 
 
+class CorrectionForm(forms.Form):
+    """What really happened, and how the person knows. `basis` is the entry that was shown as what the agent was told last."""
+
+    outcome = forms.ChoiceField(choices=[(one.value, one.label) for one in TRUTHS])
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARS, error_messages={"required": "A reason is required: what did you see, and where?"}
+    )
+    correction_id = forms.CharField(max_length=64)
+    basis = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
+    turn_seen = forms.CharField(required=False, max_length=64)
+
+    outcome.error_messages["required"] = "Say what really happened first."
+
+    def to_request(self) -> CorrectionRequest:
+        said: dict[str, Any] = self.cleaned_data
+        return CorrectionRequest(
+            outcome=said["outcome"], reason=said["reason"], correction_id=said["correction_id"], basis=said["basis"]
+        )
+
+
+def new_correction_form(basis: int) -> CorrectionForm:
+    """An empty form about what its agent was told last; its id is made here, so that sending it twice is one correction."""
+    return CorrectionForm(initial={"correction_id": str(uuid.uuid4()), "basis": basis})
+
+
+class NoteForm(forms.Form):
+    """A note about an action, and perhaps a time to look again, in UTC."""
+
+    text = forms.CharField(max_length=MAX_REASON_CHARS, error_messages={"required": "A note is required."})
+    look_again_at = forms.DateTimeField(required=False)
+    note_id = forms.CharField(max_length=64)
+
+
+class HandOverForm(forms.Form):
+    """To whom one's claims go, with a note."""
+
+    to = forms.CharField(max_length=150, error_messages={"required": "Choose who is to have them."})
+    text = forms.CharField(required=False, max_length=MAX_REASON_CHARS)
+    handover_id = forms.CharField(max_length=64)
+
+
 class EvictionForm(forms.Form):
     """Why a lease is taken away, and the agent's id typed once more. `holder` is bound to the one that was shown."""
 
@@ -233,6 +293,11 @@ def problems_of(form: forms.Form) -> str:
 
 def _names(said: str) -> frozenset[str]:
     return frozenset(name.strip() for name in said.split(",") if name.strip())
+
+
+def _both(one: frozenset[ActionRef] | None, other: frozenset[ActionRef] | None) -> frozenset[ActionRef] | None:
+    """What two conditions leave; None is no condition."""
+    return other if one is None else one if other is None else one & other
 
 
 def _with(options: Iterable[tuple[str, str]], said: str) -> list[tuple[str, str]]:

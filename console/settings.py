@@ -153,6 +153,7 @@ AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "console.views.account.locked_out"
 
 SESSION_COOKIE_AGE = int(timedelta(hours=12).total_seconds())  # at most, however busy
+CLAIM_TIME = env.minutes("CLAIM_MINUTES", 30, highest=720)  # how long a claim lasts that nobody works on
 SESSION_IDLE_TIMEOUT = env.minutes("SESSION_IDLE_MINUTES", 30, highest=720)  # background refreshes do not extend it
 # __Host- and Secure need https, which neither a laptop nor the demo has.
 _PREFIX = "__Host-" if PRODUCTION else ""

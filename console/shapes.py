@@ -11,7 +11,7 @@ from actions.queries import ActionItem
 from actions.records import Entry, Lease
 from actions.redaction import redact_text
 from actions.times import format_rfc3339, from_datetime
-from console.models import Decision, DecisionState, KnownCount, Note, StoredVerdict
+from console.models import Claim, Correction, Decision, DecisionState, KnownCount, Note, StoredVerdict
 
 Json = dict[str, Any]
 
@@ -21,8 +21,8 @@ TOLD_TO_AGENTS = frozenset({DecisionState.WAITING, DecisionState.WRITTEN})
 """States in which an agent is told the outcome: what is only proposed or held may still be taken back."""
 
 
-def item_json(item: ActionItem) -> Json:
-    """One action as lists show it."""
+def item_json(item: ActionItem, claim: Claim | None = None) -> Json:
+    """One action as lists show it; `claim` is the live one."""
     action = item.action
     args, is_cut = cut_text(item.arguments.text, ARGS_BYTES)
     return {
@@ -39,7 +39,7 @@ def item_json(item: ActionItem) -> Json:
         "started_at": format_rfc3339(action.started_at) if action else None,
         "epoch": action.epoch if action else None,
         "digest": item.digest or None,
-        "claimed_by": None,
+        "claimed_by": claim.username if claim else None,
         "lease": lease_json(item.lease),
         "problem": redact_text(f"{item.unreadable.record_id}: {item.unreadable.problem}") if item.unreadable else None,
     }
@@ -53,11 +53,14 @@ def whole_item_json(
     note: Note | None,
     sees_problems: bool,
     verdicts: Sequence[StoredVerdict] = (),
+    claim: Claim | None = None,
+    notes: Sequence[Note] = (),
+    correction: Correction | None = None,
 ) -> Json:
     """One action on its own: whole arguments, whole result, what was found and decided. `result` must be redacted already."""
     action = item.action
     return {
-        **item_json(item),
+        **item_json(item, claim),
         "args": item.arguments.text,
         "args_truncated": item.is_args_missing,
         "ended_at": format_rfc3339(action.ended_at) if action and action.ended_at is not None else None,
@@ -67,6 +70,8 @@ def whole_item_json(
         "verdicts": [verdict_json(verdict) for verdict in verdicts],
         "decision": decision_json(decision, sees_problems=sees_problems) if decision else None,
         "note": note_json(note) if note else None,
+        "notes": [note_json(one) for one in notes],
+        "correction": correction_json(correction, sees_problems=sees_problems) if correction else None,
     }
 
 
@@ -134,6 +139,24 @@ def verdict_json(verdict: StoredVerdict) -> Json:
         "check_again_at": time_json(verdict.check_again_at) if verdict.check_again_at else None,
         "has_given_up": verdict.has_given_up,
         "asked_for": verdict.asked_for or None,
+    }
+
+
+def correction_json(correction: Correction, *, sees_problems: bool) -> Json:
+    """A correction for people, redacted; `was_read`: whether the agent had read what it was told first."""
+    why = redact_text(correction.why) if sees_problems or not correction.waits_for_store else "its store does not take it now"
+    return {
+        "id": correction.correction_id,
+        "state": correction.state,
+        "outcome": correction.outcome,
+        "told": correction.told,
+        "reason": correction.shown_reason,
+        "by": correction.username,
+        "at": time_json(correction.created_at),
+        "why": why,
+        "turn": correction.turn_seq,
+        "entry": correction.entry_number,
+        "was_read": correction.was_read or None,
     }
 
 

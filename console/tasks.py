@@ -9,6 +9,7 @@ from celery import shared_task
 from django.db import connection
 from kombu.exceptions import OperationalError
 
+from console.services import correct as corrections
 from console.services import deliver as deliveries
 from console.services import inquiries, resolve
 
@@ -23,11 +24,19 @@ def deliver(decision_pk: int) -> None:
     deliveries.deliver(decision_pk)
 
 
+@shared_task(name="console.tasks.deliver_correction")
+def deliver_correction(correction_pk: int) -> None:
+    """One attempt at one correction; whoever else is at it goes on alone."""
+    corrections.deliver_correction(correction_pk)
+
+
 @shared_task(name="console.tasks.sweep")
 def sweep() -> None:
-    """Send a task for each decision whose time has come: lease perhaps free, store perhaps back, or left over by a crash."""
+    """Send a task for each decision and correction whose time has come: lease perhaps free, store perhaps back, or left over by a crash."""
     for pk in deliveries.claim_due(BATCH):
         deliver.delay(pk)
+    for pk in corrections.claim_due_corrections(BATCH):
+        deliver_correction.delay(pk)
 
 
 @shared_task(name="console.tasks.ask")

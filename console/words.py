@@ -72,6 +72,21 @@ OUTCOMES: tuple[Outcome, ...] = (
     Outcome("abandoned", "Give up on it", "The agent reads that nobody will find out.", "Write: given up"),
     Outcome("later", "Cannot tell yet", "A note for people. The agent reads nothing.", "Keep the note"),
 )
+
+
+class Truth(NamedTuple):
+    """One choice of the correction form."""
+
+    value: str
+    label: str
+    commit: str
+
+
+TRUTHS: tuple[Truth, ...] = (
+    Truth("done", "It happened", "Write the correction: it happened"),
+    Truth("failed", "It did not happen", "Write the correction: it did not happen"),
+    Truth("unknown", "Nobody knows", "Write the correction: nobody knows"),
+)
 OUTCOME_LABELS: Mapping[str, str] = {outcome.value: outcome.label for outcome in OUTCOMES}
 
 _EMAIL = {
@@ -99,6 +114,7 @@ def presets(kind: CallKind) -> Mapping[str, tuple[str, ...]]:
 
 ENTRY_KINDS: Mapping[str, str] = {
     "settled": "decided",
+    "corrected": "corrected it",
     "settling": "began to write",
     "proposed": "proposed",
     "approved": "approved",

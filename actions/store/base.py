@@ -18,6 +18,7 @@ from actions.records import (
     ActionsRead,
     ActionStatus,
     ChainHead,
+    Correction,
     Entry,
     Lease,
     LeasesRead,
@@ -190,6 +191,30 @@ class ActionStore(Protocol):
             StoreUnusable: what stands there is not Recall's, or its lease is at the end of its epochs. Nothing was written.
             WriteConflict: the records moved although we held the lease. Nothing was written.
             StoreUnavailable: `.may_be_written` tells whether the outcome is open. Ask again with the same decision id.
+        """
+        ...
+
+    # --- "I was wrong" ---
+
+    def correct(
+        self, ref: ActionRef, correction: Correction, *, entry: NewEntry, holder: str, basis: int | None = None
+    ) -> Settled:
+        """Tell the agent that an end which we wrote was wrong: one turn and one `corrected` entry, under its lease, all or nothing.
+
+        The action stays as it is: what is closed is never reopened. The lease is taken as in `settle`. Only an action that a `settled` entry
+        of ours ended, as it stands there, can be corrected; a correction can be corrected again. `basis` is the number of the entry that is
+        corrected, as it was shown: of two who correct the same one at one moment the first does. The same `entry.decision_id` about the same
+        action again answers what it wrote before, without writing. The stored entry gets `corrects` (that number), `before`, `after`, turn
+        number and lease from inside the transaction.
+
+        A store without transactions writes in the steps of steps.py; what `settle` says about those holds here too.
+
+        Raises:
+            ActionNotFound, RecordUnreadable: nothing was written.
+            LeaseLive: a process holds the agent. Nothing was written; `.lease` says who and until when.
+            NothingToCorrect: it is open, or nobody here ended it as it stands there. Nothing was written.
+            CorrectedMeanwhile: another entry than `basis` is the newest about it. Nothing was written; `.entry` is it.
+            DecisionIdReused, StoreReadOnly, StoreUnusable, WriteConflict, StoreUnavailable: as in `settle`.
         """
         ...
 

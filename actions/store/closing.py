@@ -1,4 +1,5 @@
-"""What one settle checks and writes, the same for every store: pure. The adapters bring the rows and make it one transaction."""
+"""What one settle, or the correction of one, checks and writes, the same for every store: pure. The adapters bring the rows and make it
+one transaction."""
 
 from __future__ import annotations
 
@@ -7,9 +8,21 @@ from dataclasses import dataclass, replace
 
 from actions.arguments import parse_arguments
 from actions.digests import action_digest, claim_digest, sha256_text
-from actions.errors import ActionChanged, DecisionIdReused, RecordUnreadable
+from actions.errors import ActionChanged, CorrectedMeanwhile, DecisionIdReused, NothingToCorrect, RecordUnreadable
 from actions.keys import result_ref
-from actions.records import Action, ActionEnd, ActionRef, Entry, Lease, NewEntry, Output, Settled, Turn, Unreadable
+from actions.records import (
+    Action,
+    ActionEnd,
+    ActionRef,
+    Correction,
+    Entry,
+    Lease,
+    NewEntry,
+    Output,
+    Settled,
+    Turn,
+    Unreadable,
+)
 from actions.redaction import redact_arguments, redact_text
 from actions.rules import check_end_for
 from actions.store.codec import (
@@ -23,19 +36,23 @@ from actions.store.codec import (
     turn_id,
 )
 from actions.times import Instant, format_rfc3339
-from actions.turns import settlement_turn, store_value
+from actions.turns import SettlementTurn, correction_turn, settlement_turn, store_value
 
 MARKED_TURNS = 200
 """Among how many of an agent's newest turns a marked one is looked for."""
 ENTRY_CHARS = 4_000
 """How much of arguments and results an entry keeps, redacted; their digests are over the whole."""
+ENDINGS = ("settled", "corrected")
+"""The kinds of entries that say how an action ended; the newest one is what its agent was told last."""
+ENDINGS_LOOKED_AT = 200
+"""How many of them about one action are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """The records of one settle: the action as it will stand, what is new beside it, and the entry that says so."""
+    """The records of one settle or correction: the action as it will stand, what is new beside it, and the entry that says so."""
 
-    action: Metadata
+    action: Metadata | None  # None: it stays as it is, being corrected
     inserted: Mapping[str, Metadata]  # by record id: the turn, and the output of a result that overflowed
     turn: Turn
     entry: NewEntry
@@ -46,7 +63,7 @@ class Closing:
 
     @property
     def records_written(self) -> int:
-        return 1 + len(self.inserted)
+        return (self.action is not None) + len(self.inserted)
 
 
 def whole_args(action: Action, output: Output | Unreadable | None) -> str:
@@ -124,20 +141,10 @@ def plan_closing(
         RecordUnreadable: the newest turn has the largest number there is, so that none can follow. Nothing was written.
     """
     check_end_for(action, end)
-    if not 0 <= newest < MAX_INTEGER:
-        raise RecordUnreadable(turn_id(action.agent, newest), "Recall can number no turn after it")
     value = store_value(end.result, result_ref(action.seq))
     words = settlement_turn(end, value.text)
-    turn = told or Turn(
-        agent=action.agent,
-        seq=newest + 1,
-        role="tool",
-        name=action.tool,
-        content=words.content,
-        brief=words.brief,
-        message_id=message_id,
-        at=at,
-    )
+    after = _next_turn(action, words, newest=newest, message_id=message_id, at=at)
+    turn = told or after
     inserted = {} if told else {turn_id(turn.agent, turn.seq): encode_turn(turn, epoch=epoch)}
     if value.ref:
         output = Output(agent=action.agent, ref=value.ref, content=value.whole, tool=action.tool, at=at)
@@ -173,11 +180,85 @@ def plan_closing(
     )
 
 
+def check_correctable(
+    ref: ActionRef, action: Action, endings: Iterable[Entry], new: NewEntry, *, basis: int | None
+) -> Entry | Settled:
+    """What its agent was told last, by an entry of ours; or the answer, where this very correction is written already.
+
+    `endings` are our entries of the kinds ENDINGS about this action, newest first; `basis` the number of the one that was shown.
+
+    Raises:
+        NothingToCorrect: it is open, or ended otherwise than we wrote. Nothing was written.
+        CorrectedMeanwhile: another one than `basis` is the newest by now. Nothing was written.
+        DecisionIdReused: the id stands for another decision or correction of this action. Nothing was written now.
+    """
+    known = tuple(endings)
+    for entry in known:
+        if entry.decision_id == new.decision_id:
+            return answer_repeat(entry, new)
+    settled = next((entry for entry in known if entry.kind == "settled"), None)
+    if action.is_open or settled is None or settled.outcome != action.status:
+        raise NothingToCorrect(ref, action)
+    if basis is not None and known[0].number != basis:
+        raise CorrectedMeanwhile(ref, known[0])
+    return known[0]
+
+
+def plan_correction(
+    action: Action,
+    correction: Correction,
+    new: NewEntry,
+    *,
+    told: Entry,
+    newest: int,
+    found: Lease | None,
+    epoch: int,
+    at: Instant,
+    message_id: str = "",
+) -> Closing:
+    """Shape everything that one correction writes: a turn and an entry. `told` is the entry that it corrects; the rest as `plan_closing`.
+
+    Raises:
+        RecordUnreadable: the newest turn has the largest number there is, so that none can follow. Nothing was written.
+    """
+    words = correction_turn(action.seq, told.outcome, correction)
+    turn = _next_turn(action, words, newest=newest, message_id=message_id, at=at)
+    detail = {
+        **new.detail,
+        "corrects": told.number,
+        "before": {"outcome": told.outcome, "turn": told.detail.get("turn")},
+        "after": {"outcome": correction.outcome.value, "resolution": redact_text(correction.resolution), "epoch": epoch},
+        "turn": turn.seq,
+        "lease": _lease_detail(found),
+    }
+    return Closing(
+        action=None,
+        inserted={turn_id(turn.agent, turn.seq): encode_turn(turn, epoch=epoch)},
+        turn=turn,
+        entry=replace(new, tool=redact_text(action.tool), detail=detail),
+    )
+
+
 def readable(action: Action | Unreadable) -> Action:
     """Raises RecordUnreadable where the action could not be decoded: nothing is guessed, so nothing is written."""
     if isinstance(action, Unreadable):
         raise RecordUnreadable(action.record_id, action.problem)
     return action
+
+
+def _next_turn(action: Action, words: SettlementTurn, *, newest: int, message_id: str, at: Instant) -> Turn:
+    if not 0 <= newest < MAX_INTEGER:
+        raise RecordUnreadable(turn_id(action.agent, newest), "Recall can number no turn after it")
+    return Turn(
+        agent=action.agent,
+        seq=newest + 1,
+        role="tool",
+        name=action.tool,
+        content=words.content,
+        brief=words.brief,
+        message_id=message_id,
+        at=at,
+    )
 
 
 def _lease_detail(lease: Lease | None) -> dict[str, object] | None:

@@ -21,6 +21,7 @@ from actions.records import (
     ActionsRead,
     ActionStatus,
     ChainHead,
+    Correction,
     Entry,
     Lease,
     LeasesRead,
@@ -39,12 +40,16 @@ from actions.records import (
 from actions.store.audit import GENESIS, seal, show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import (
+    ENDINGS,
     MARKED_TURNS,
+    Closing,
     answer_repeat,
+    check_correctable,
     check_seen,
     find_told,
     newest_turn,
     plan_closing,
+    plan_correction,
     readable,
     whole_args,
 )
@@ -263,10 +268,9 @@ class MemoryStore:
             check_seen(ref, action, args, seen=seen, claim=claim)
             now = self.clock()
             epoch = (lease.epoch if lease else 0) + 1
-            record_id = action_id(ref.agent, ref.seq)
             closing = plan_closing(
                 action,
-                self.records[record_id],
+                self.records[action_id(ref.agent, ref.seq)],
                 end,
                 entry,
                 args=args,
@@ -278,11 +282,35 @@ class MemoryStore:
                 claim=claim,
                 told=find_told(self.list_turns(ref.agent, limit=MARKED_TURNS), marker),
             )
-            sealed = self._append(closing.entry, now)
-            for key, metadata in {record_id: closing.action, **closing.inserted}.items():
-                self.put(key, metadata)
-            self.leases[ref.agent] = LeaseRow(holder, epoch + 1, RELEASED)
-            return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
+            return self._write(ref, closing, holder, epoch, now)
+
+    def correct(
+        self, ref: ActionRef, correction: Correction, *, entry: NewEntry, holder: str, basis: int | None = None
+    ) -> Settled:
+        with self._lock:
+            self._require_prepared()
+            reading = self.get_action(ref.agent, ref.seq)
+            action = readable(reading.action)
+            told = check_correctable(ref, action, self._endings_of(ref), entry, basis=basis)
+            if isinstance(told, Settled):
+                return told
+            lease = reading.lease
+            if lease is not None and lease.is_live:
+                raise LeaseLive(lease)
+            check_epoch(self.name, lease)
+            now = self.clock()
+            epoch = (lease.epoch if lease else 0) + 1
+            newest = self._newest_turn(ref.agent)
+            closing = plan_correction(action, correction, entry, told=told, newest=newest, found=lease, epoch=epoch, at=now)
+            return self._write(ref, closing, holder, epoch, now)
+
+    def _write(self, ref: ActionRef, closing: Closing, holder: str, epoch: int, now: Instant) -> Settled:
+        sealed = self._append(closing.entry, now)
+        ended = {} if closing.action is None else {action_id(ref.agent, ref.seq): closing.action}
+        for key, metadata in {**ended, **closing.inserted}.items():
+            self.put(key, metadata)
+        self.leases[ref.agent] = LeaseRow(holder, epoch + 1, RELEASED)
+        return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
 
     def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
         with self._lock:
@@ -386,8 +414,11 @@ class MemoryStore:
         return show_entry(self.links[number - 1])
 
     def _entry_of(self, ref: ActionRef) -> Entry | None:
+        return next((entry for entry in self._endings_of(ref) if entry.kind == "settled"), None)
+
+    def _endings_of(self, ref: ActionRef) -> tuple[Entry, ...]:
         found = self.list_entries(limit=len(self.links), agent=ref.agent, seq=ref.seq)
-        return next((entry for entry in found if entry.kind == "settled"), None)
+        return tuple(entry for entry in found if entry.kind in ENDINGS)
 
 
 def _contains(metadata: Metadata, pairs: Mapping[str, str]) -> bool:

@@ -41,6 +41,7 @@ from actions.records import (
     ActionsRead,
     ActionStatus,
     ChainHead,
+    Correction,
     Entry,
     Lease,
     LeasesRead,
@@ -61,13 +62,17 @@ from actions.store import mongo_setup
 from actions.store.audit import GENESIS, read_entry, seal, show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import (
+    ENDINGS,
+    ENDINGS_LOOKED_AT,
     MARKED_TURNS,
     Closing,
     answer_repeat,
+    check_correctable,
     check_seen,
     find_told,
     newest_turn,
     plan_closing,
+    plan_correction,
     readable,
     whole_args,
 )
@@ -326,6 +331,41 @@ class MongoStore:
 
         return self._write(write)
 
+    def correct(
+        self, ref: ActionRef, correction: Correction, *, entry: NewEntry, holder: str, basis: int | None = None
+    ) -> Settled:
+        """As a settle, but for the action's document, which is only read: of two corrections the second finds lease and head changed."""
+
+        def write(db: Mongo, session: ClientSession) -> Settled:
+            place = self._look(db, session)
+            if place is None or not can_be_stored(ref.agent):
+                raise ActionNotFound(ref)
+            found = self._look_at_action(db, place, ref, session)
+            action = readable(found.action)
+            told = check_correctable(ref, action, self._list_endings(db, ref, session), entry, basis=basis)
+            if isinstance(told, Settled):
+                return told
+            if found.lease is not None and found.lease.is_live:
+                raise LeaseLive(found.lease)
+            check_epoch(self.name, found.lease)
+            head = self._hold_head(db, session)
+            newest = newest_turn(self._largest_turn(db, place, ref.agent, session), found.head())
+            epoch = self._take_lease(db, ref.agent, holder, found.lease, session)
+            closing = plan_correction(
+                action, correction, entry, told=told, newest=newest, found=found.lease, epoch=epoch, at=found.now
+            )
+            self._write_records(db, place, ref, closing, session)
+            sealed = self._append(db, head, closing.entry, session)
+            self._release(db, place, ref.agent, holder, epoch, closing.records_written, session)
+            return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
+
+        return self._write(write)
+
+    def _list_endings(self, db: Mongo, ref: ActionRef, session: ClientSession) -> tuple[Entry, ...]:
+        wanted = {"chain": self.chain, "agent": ref.agent, "seq": stored_number(ref.seq), "kind": {"$in": list(ENDINGS)}}
+        rows = db[ENTRIES].find(wanted, _LINK, session=session).sort("number", -1).limit(ENDINGS_LOOKED_AT)
+        return tuple(show_entry(link_of(row)) for row in rows)
+
     def _look_at_action(self, db: Mongo, place: Place, ref: ActionRef, session: ClientSession) -> _Found:
         """The action, its agent's lease and head, its whole arguments: in one statement, but for an output of an unusual name."""
         stages = [{"$match": {"_id": {"$in": shapes.settled_ids(ref.agent, ref.seq)}}}, *self._with_lease()]
@@ -376,11 +416,12 @@ class MongoStore:
         the output of a long result there already."""
         records, new_turn = db[place.records], turn_id(ref.agent, closing.turn_seq)
         vector = shapes.vector_fields(place.dimension)
-        closed = records.update_one(
-            {"_id": action_id(ref.agent, ref.seq)}, {"$set": shapes.written_fields(closing.action)}, session=session
-        )
-        if closed.matched_count != 1:
-            raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
+        if closing.action is not None:
+            closed = records.update_one(
+                {"_id": action_id(ref.agent, ref.seq)}, {"$set": shapes.written_fields(closing.action)}, session=session
+            )
+            if closed.matched_count != 1:
+                raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
         for key, metadata in closing.inserted.items():
             fields = shapes.written_fields(metadata)
             if key != new_turn:

@@ -34,6 +34,7 @@ from actions.records import (
     ActionsRead,
     ActionStatus,
     ChainHead,
+    Correction,
     Entry,
     Lease,
     LeasesRead,
@@ -67,7 +68,7 @@ from actions.store.codec import (
 from actions.store.deadlines import Timeouts
 from actions.store.polign_http import CONFLICT, NOT_FOUND, Address, Answer, Server, parse_address
 from actions.store.postgres_entries import PostgresEntries, open_entries
-from actions.store.steps import Found, Held, settle_in_steps
+from actions.store.steps import Found, Held, correct_in_steps, settle_in_steps
 from actions.times import SECOND, Instant, parse_rfc3339
 
 T = TypeVar("T")
@@ -263,14 +264,28 @@ class PolignStore:
         unanswered request may take together, so that what we are answered to was written under it."""
 
         def work(entries: PostgresEntries) -> Settled:
-            # What no column can hold could not be looked up again.
-            if not (_can_be_stored(ref.agent) and "\x00" not in ref.agent):
-                raise ActionNotFound(ref)
-            entries.require_prepared()
-            hands = _Hands(self, self._until(self._timeouts.write_s))
+            hands = self._hands(entries, ref)
             return settle_in_steps(hands, entries, ref, end, entry=entry, holder=holder, seen=seen, claim=claim)
 
         return self._with_entries(work)
+
+    def correct(
+        self, ref: ActionRef, correction: Correction, *, entry: NewEntry, holder: str, basis: int | None = None
+    ) -> Settled:
+        """In steps, as a settle."""
+
+        def work(entries: PostgresEntries) -> Settled:
+            hands = self._hands(entries, ref)
+            return correct_in_steps(hands, entries, ref, correction, entry=entry, holder=holder, basis=basis)
+
+        return self._with_entries(work)
+
+    def _hands(self, entries: PostgresEntries, ref: ActionRef) -> _Hands:
+        # What no column can hold could not be looked up again.
+        if not (_can_be_stored(ref.agent) and "\x00" not in ref.agent):
+            raise ActionNotFound(ref)
+        entries.require_prepared()
+        return _Hands(self, self._until(self._timeouts.write_s))
 
     def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
         """Impossible here: nothing would keep the holder from writing on."""
@@ -482,6 +497,7 @@ class _Hands:
 
     def write_end(self, closing: Closing, held: Held) -> None:
         entry, agent = closing.entry, closing.turn.agent
+        assert closing.action is not None  # noqa: S101 - a settle closes; a correction never comes here
         self._put(agent, action_id(agent, entry.seq or 0), closing.action, self._values, held)
 
     def let_go(self, agent: str, held: Held) -> None:

@@ -1,4 +1,5 @@
-"""The PostgreSQL store: psycopg 3, statements by name from queries.sql. Reads are single statements; a settle is one transaction of six.
+"""The PostgreSQL store: psycopg 3, statements by name from queries.sql. Reads are single statements; a settle is one transaction of six, a
+correction one of eight.
 
 Rules of the records are in recall-records 9.1; how errors are told is in postgres_connection.py, what is ours to create in
 postgres_setup.py.
@@ -32,6 +33,7 @@ from actions.records import (
     ActionsRead,
     ActionStatus,
     ChainHead,
+    Correction,
     Entry,
     Lease,
     LeasesRead,
@@ -54,10 +56,12 @@ from actions.store.closing import (
     MARKED_TURNS,
     Closing,
     answer_repeat,
+    check_correctable,
     check_seen,
     find_told,
     newest_turn,
     plan_closing,
+    plan_correction,
     readable,
     whole_args,
 )
@@ -94,6 +98,8 @@ from actions.times import Instant
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
 MAX_DECODED_CHARS = 2_000
+_ENDED = ("status", "epoch", "body")
+"""What an end changes in an action's metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,13 +344,71 @@ class PostgresStore:
             claim=claim,
             told=self._find_told(connection, tables, ref.agent, marker),
         )
+        return self._write_closing(connection, tables, ref, closing, holder, epoch)
+
+    def _write_closing(
+        self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing, holder: str, epoch: int
+    ) -> Settled:
+        """Statements 4, 5 and 6 of a settle: the records, the chain's head, and all that is left."""
         self._write_records(connection, tables, ref, closing)
-        sealed = self._entries.seal(connection, closing.entry)  # statement 5
+        sealed = self._entries.seal(connection, closing.entry)
         release = {"lease_agent": ref.agent, "holder": holder, "epoch": epoch, "records": closing.records_written}
         counts = self._database.one(connection, "settle_finish", self._where() | entry_columns(sealed) | release)
         if counts != (1, 1, 1, 1):
             raise WriteConflict(self.name, f"of entry, head, lease and revision {counts} rows were there to write")
         return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
+
+    def correct(
+        self, ref: ActionRef, correction: Correction, *, entry: NewEntry, holder: str, basis: int | None = None
+    ) -> Settled:
+        """Eight statements under READ COMMITTED. What stands in the history is read once more under the lease: whoever else corrects an
+        action of this agent, or settles one, has committed by then or waits."""
+
+        def write(connection: Connection) -> Settled:
+            tables = self._look(connection)
+            self._entries.require(connection)
+            if tables.records is None or not can_be_stored(ref.agent):
+                raise ActionNotFound(ref)
+            with self._entries.transaction(connection):
+                return self._correct(connection, tables, ref, correction, entry, holder, basis)
+
+        try:
+            return self._database.write(write)
+        except _Written as exc:
+            return answer_repeat(exc.entry, entry)
+
+    def _correct(
+        self,
+        connection: Connection,
+        tables: Tables,
+        ref: ActionRef,
+        correction: Correction,
+        entry: NewEntry,
+        holder: str,
+        basis: int | None,
+    ) -> Settled:
+        params = self._where() | {"id": action_id(ref.agent, ref.seq)}
+        row = self._database.first(connection, "get_action", params, tables.records)
+        if row is None:
+            raise ActionNotFound(ref)
+        reading = reading_of_row(row)
+        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq)
+        told = check_correctable(ref, readable(reading.action), endings, entry, basis=basis)
+        if isinstance(told, Settled):
+            return told
+        if reading.lease is not None and reading.lease.is_live:
+            raise LeaseLive(reading.lease)
+        check_epoch(self.name, reading.lease)
+        epoch, found = self._take_lease(connection, ref.agent, holder)
+        locked = self._lock_action(connection, tables, ref)
+        action = readable(locked.action)
+        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq)
+        told = check_correctable(ref, action, endings, entry, basis=basis)
+        if isinstance(told, Settled):
+            raise _Written(told.entry)
+        newest = locked.newest_turn()
+        closing = plan_correction(action, correction, entry, told=told, newest=newest, found=found, epoch=epoch, at=locked.now)
+        return self._write_closing(connection, tables, ref, closing, holder, epoch)
 
     def _look_before(self, connection: Connection, tables: Tables, ref: ActionRef, entry: NewEntry) -> None:
         """Statement 1: refuse where no lease is needed to know why: written by this decision id before, not there, closed for good, held."""
@@ -416,7 +480,7 @@ class PostgresStore:
         key, metadata = outputs[0] if outputs else (None, None)
         params = {
             "action_id": action_id(ref.agent, ref.seq),
-            "action": json.dumps({name: closing.action[name] for name in ("status", "epoch", "body")}),
+            "action": None if closing.action is None else json.dumps({name: closing.action[name] for name in _ENDED}),
             "turn_id": new_turn,
             "turn": json.dumps(closing.inserted[new_turn]) if new_turn in closing.inserted else None,
             "output_id": key,
@@ -429,7 +493,7 @@ class PostgresStore:
             raise WriteConflict(
                 self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease"
             ) from exc
-        if counts != (1, len(closing.inserted) - len(outputs), len(outputs)):
+        if counts != (int(closing.action is not None), len(closing.inserted) - len(outputs), len(outputs)):
             raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
 
     def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:

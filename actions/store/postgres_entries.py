@@ -15,6 +15,7 @@ from actions.errors import DecisionIdReused, StoreReadOnly, StoreUnusable, Write
 from actions.records import ChainHead, Entry, Link, NewEntry
 from actions.store import postgres_setup
 from actions.store.audit import GENESIS, seal, show_entry
+from actions.store.closing import ENDINGS, ENDINGS_LOOKED_AT
 from actions.store.postgres_connection import Connection, Timeouts, parse_address
 from actions.store.postgres_database import Database
 from actions.store.postgres_rows import can_be_stored, entry_columns, link_of_row, read_instant
@@ -101,6 +102,24 @@ class PostgresEntries:
                 ) from None
             return written
 
+    def append_corrected(self, new: NewEntry) -> Entry:
+        """Append a correction's entry, or answer the one that it has already about the same action. Raises as `append`."""
+
+        def write(connection: Connection) -> Entry:
+            self.require(connection)
+            with self.transaction(connection):
+                sealed = self.seal(connection, new)  # under the head, so that of two at one moment the second sees the first
+                for known in self.list_endings_on(connection, new.agent, new.seq or 0):
+                    if (known.kind, known.decision_id) == (new.kind, new.decision_id):
+                        return known
+                return self._put(connection, sealed)
+
+        return self._database.write(write)
+
+    def list_endings(self, agent: str, seq: int) -> tuple[Entry, ...]:
+        """As `list_endings_on`, on a connection of its own."""
+        return self._database.read(lambda c: self.list_endings_on(c, agent, seq)) if can_be_stored(agent) else ()
+
     def find_settled(self, decision_id: str) -> Entry | None:
         return self._database.read(lambda c: self.find_settled_on(c, decision_id)) if can_be_stored(decision_id) else None
 
@@ -173,6 +192,13 @@ class PostgresEntries:
         row = self._first(connection, "find_entry_of_action", agent=agent, seq=seq) if self.can_read(connection) else None
         return show_entry(Link(*row)) if row else None
 
+    def list_endings_on(self, connection: Connection, agent: str, seq: int) -> tuple[Entry, ...]:
+        """The entries that say how one action ended, newest first, at most ENDINGS_LOOKED_AT."""
+        if not self.can_read(connection):
+            return ()
+        params = {"chain": self.chain, "agent": agent, "seq": seq, "kinds": list(ENDINGS), "limit": ENDINGS_LOOKED_AT}
+        return tuple(show_entry(Link(*row)) for row in self._database.all(connection, "list_endings", params))
+
     def can_read(self, connection: Connection) -> bool:
         """Whether this database was prepared. A history that we may not read is never an empty one."""
         if self.is_known:
@@ -205,12 +231,15 @@ class PostgresEntries:
                 sealed = self.seal(connection, new)
                 if is_begun:
                     self._refuse_reuse(connection, new)
-                counts = self._database.one(connection, "append_entry", entry_columns(sealed))
-                if counts != (1, 1):
-                    raise WriteConflict(self._name, "the audit chain's head moved")
-                return sealed
+                return self._put(connection, sealed)
 
         return self._database.write(write)
+
+    def _put(self, connection: Connection, sealed: Entry) -> Entry:
+        counts = self._database.one(connection, "append_entry", entry_columns(sealed))
+        if counts != (1, 1):
+            raise WriteConflict(self._name, "the audit chain's head moved")
+        return sealed
 
     def _refuse_reuse(self, connection: Connection, new: NewEntry) -> None:
         """Under the head, so that of two who begin at one moment the second sees the first."""

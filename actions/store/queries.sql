@@ -180,9 +180,9 @@ FROM {records} WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
 
 -- name: settle_write
 -- Statement 4: the action, keeping every key of its metadata that we do not write; the turn by a plain INSERT, which fails rather than
--- destroy one of the agent's; the output of a long result, which a crashed agent may have left there already.
+-- destroy one of the agent's; the output of a long result, which a crashed agent may have left there already. Of a correction the turn alone.
 WITH closed AS (
-    UPDATE {records} SET metadata = metadata || %(action)s::jsonb WHERE id = %(action_id)s RETURNING 1
+    UPDATE {records} SET metadata = metadata || %(action)s::jsonb WHERE id = %(action_id)s AND %(action)s::jsonb IS NOT NULL RETURNING 1
 ), told AS (
     INSERT INTO {records} (id, embedding, metadata)
     SELECT %(turn_id)s, array_fill(0::real, ARRAY[%(dim)s::integer]), %(turn)s::jsonb WHERE %(turn)s::jsonb IS NOT NULL RETURNING 1
@@ -266,6 +266,10 @@ WHERE chain = %(chain)s AND agent = %(agent)s AND seq = %(seq)s AND kind = 'sett
 -- name: find_entry_of_action
 SELECT number, text, prev, hash FROM {entries}
 WHERE chain = %(chain)s AND agent = %(agent)s AND seq = %(seq)s AND kind = 'settled' ORDER BY number DESC LIMIT 1
+
+-- name: list_endings
+SELECT number, text, prev, hash FROM {entries}
+WHERE chain = %(chain)s AND agent = %(agent)s AND seq = %(seq)s AND kind = ANY(%(kinds)s) ORDER BY number DESC LIMIT %(limit)s
 
 -- name: list_entries
 SELECT number, text, prev, hash FROM {entries}

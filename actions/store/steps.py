@@ -9,8 +9,10 @@ Each step can be the last one before a crash, and asking again with the same dec
 - the close: the intent says what was to be written under which epoch, so that we know it for ours; what is missing is the entry.
 - the `settled` entry: done; there is one for each decision id.
 
-A second turn is never written for one action: where the turn of another decision stands and the action is open, that other one is half
-done, and only asking again with its own id goes on. Who reads records meanwhile sees the turn before the close.
+A correction goes the same way without the close: intent, turn, entry.
+
+No two decisions write a turn for one action: where the turn of another one stands and the action is open, that other one is half done, and
+only asking again with its own id goes on. Who reads records meanwhile sees the turn before the close.
 
 What a lease cannot do here. Servers for which this is meant do not compare it when they write. Of two consoles the lease decides, and we
 begin no write that might still be on its way when ours runs out. But a process that held the agent before us and has not noticed that it
@@ -38,9 +40,18 @@ from actions.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from actions.records import Action, ActionEnd, ActionRef, Entry, Lease, NewEntry, Settled, Turn, Unreadable
+from actions.records import Action, ActionEnd, ActionRef, Correction, Entry, Lease, NewEntry, Settled, Turn, Unreadable
 from actions.store.base import CONSOLE_HOLDER
-from actions.store.closing import Closing, answer_repeat, check_seen, newest_turn, plan_closing, readable
+from actions.store.closing import (
+    Closing,
+    answer_repeat,
+    check_correctable,
+    check_seen,
+    newest_turn,
+    plan_closing,
+    plan_correction,
+    readable,
+)
 from actions.store.codec import Metadata
 from actions.times import Instant, format_rfc3339
 
@@ -129,6 +140,18 @@ class Entries(Protocol):
         ...
 
 
+class EntriesOfCorrections(Entries, Protocol):
+    """The same where corrections are kept too."""
+
+    def list_endings(self, agent: str, seq: int) -> tuple[Entry, ...]:
+        """The `settled` and `corrected` entries about one action, newest first."""
+        ...
+
+    def append_corrected(self, new: NewEntry) -> Entry:
+        """Once for each id and action: where it has its entry already, that one is the answer."""
+        ...
+
+
 def marker(seq: int, decision_id: str) -> str:
     """The message id of the turn that tells this decision about this action; at most 256 bytes, as Recall allows."""
     return f"{_marks(seq)}{decision_id}"
@@ -156,7 +179,36 @@ def settle_in_steps(
             written now; `.problem` names the turn.
         As `ActionStore.settle` otherwise.
     """
-    job = _Job(hands, entries, ref, end, entry, seen, claim)
+    job = _Settle(hands=hands, entries=entries, ref=ref, entry=entry, end=end, seen=seen, claim=claim)
+    looked = job.look()
+    if isinstance(looked, Settled):
+        return looked
+    job.plan(looked, Held(epoch=0, at=0, until=0))
+    held = job.hold(holder)
+    try:
+        looked = job.look()
+        return looked if isinstance(looked, Settled) else job.write(looked, held, holder)
+    finally:
+        with suppress(ActionsError):  # it runs out by itself
+            hands.let_go(ref.agent, held)
+
+
+def correct_in_steps(
+    hands: Hands,
+    entries: EntriesOfCorrections,
+    ref: ActionRef,
+    correction: Correction,
+    *,
+    entry: NewEntry,
+    holder: str,
+    basis: int | None = None,
+) -> Settled:
+    """Correct as `ActionStore.correct` says, but in steps: intent, turn, entry. Asking again with the same id goes on where it was cut off.
+
+    Raises:
+        As `ActionStore.correct`; StoreUnavailable with `may_be_written` where the turn may stand without its entry.
+    """
+    job = _Correct(hands=hands, entries=entries, ref=ref, entry=entry, correction=correction, basis=basis)
     looked = job.look()
     if isinstance(looked, Settled):
         return looked
@@ -171,6 +223,16 @@ def settle_in_steps(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _ToCorrect:
+    """A closed action whose agent this correction may tell."""
+
+    action: Action
+    told: Entry  # what it was told last
+    stands: Turn | None  # this correction's own turn, from an attempt that was cut off
+    newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
     """An open action that this decision may close."""
 
@@ -181,15 +243,61 @@ class _Looked:
     newest: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """One settle. Holds no state: what stands there decides what is left to do."""
+    """What a settle and a correction do alike. Holds no state: what stands there decides what is left to do."""
 
     hands: Hands
     entries: Entries
     ref: ActionRef
-    end: ActionEnd
     entry: NewEntry
+
+    def hold(self, holder: str) -> Held:
+        """The lease; another console's write is waited for a moment, as a database would let us wait for its lock."""
+        until = monotonic() + WAIT_S
+        while True:
+            try:
+                return self.hands.hold(self.ref.agent, holder)
+            except LeaseLive as exc:
+                if not exc.lease.holder.startswith(CONSOLE_HOLDER) or monotonic() > until:
+                    raise self._refused(exc.lease) from exc
+            sleep(random.uniform(0.02, 0.08))  # noqa: S311
+
+    def _intents(self) -> tuple[Entry, ...]:
+        return self.entries.list_settling(self.ref.agent, self.ref.seq, limit=MAX_INTENTS)
+
+    def _own(self, intents: Collection[Entry]) -> tuple[Entry, ...]:
+        own = tuple(intent for intent in intents if intent.decision_id == self.entry.decision_id)
+        for intent in own:
+            if intent.content_digest != self.entry.content_digest:
+                raise DecisionIdReused(intent)
+        return own
+
+    def _refused(self, lease: Lease) -> ActionsError:
+        """Somebody has the agent. Where an earlier attempt has begun to write, nobody may say that nothing was written."""
+        if not self._own(self._intents()):
+            return LeaseLive(lease)
+        return StoreUnavailable(
+            self.ref.store,
+            f"an earlier attempt at this decision may have written a part of it, and {lease.holder[:80]} holds the agent until "
+            f"{format_rfc3339(lease.expires_at)}; ask again then",
+            may_be_written=True,
+        )
+
+    def _begin(self, closing: Closing, holder: str) -> None:
+        """The intent: from here on something may be written, and whoever comes after us can tell what."""
+        intent = replace(closing.entry, kind="settling", detail={**closing.entry.detail, "holder": holder})
+        try:
+            self.entries.append_settling(intent)
+        except StoreUnavailable as exc:  # whether the intent is there or not: none of the records is written
+            raise StoreUnavailable(self.ref.store, exc.problem) from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settle(_Job):
+    """One settle."""
+
+    end: ActionEnd
     seen: str | None
     claim: str | None
 
@@ -232,17 +340,6 @@ class _Job:
             message_id=self._marker,
         )
 
-    def hold(self, holder: str) -> Held:
-        """The lease; another console's settle is waited for a moment, as a database would let us wait for its lock."""
-        until = monotonic() + WAIT_S
-        while True:
-            try:
-                return self.hands.hold(self.ref.agent, holder)
-            except LeaseLive as exc:
-                if not exc.lease.holder.startswith(CONSOLE_HOLDER) or monotonic() > until:
-                    raise self._refused(exc.lease) from exc
-            sleep(random.uniform(0.02, 0.08))  # noqa: S311
-
     def write(self, looked: _Looked, held: Held, holder: str) -> Settled:
         """Intent, turn, close, entry."""
         closing = self.plan(looked, held)
@@ -261,12 +358,7 @@ class _Job:
         except ActionsError as exc:
             if not stands and not (isinstance(exc, StoreUnavailable) and exc.may_be_written):
                 raise
-            said = exc.problem if isinstance(exc, StoreError) else str(exc)
-            raise StoreUnavailable(
-                self.ref.store,
-                f"it was cut off in the middle and may be half written ({said}); ask again with the same decision id",
-                may_be_written=True,
-            ) from exc
+            raise _cut_off(self.ref.store, exc) from exc
         return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
 
     # --- what was found ---
@@ -274,16 +366,6 @@ class _Job:
     @property
     def _marker(self) -> str:
         return marker(self.ref.seq, self.entry.decision_id)
-
-    def _intents(self) -> tuple[Entry, ...]:
-        return self.entries.list_settling(self.ref.agent, self.ref.seq, limit=MAX_INTENTS)
-
-    def _own(self, intents: Collection[Entry]) -> tuple[Entry, ...]:
-        own = tuple(intent for intent in intents if intent.decision_id == self.entry.decision_id)
-        for intent in own:
-            if intent.content_digest != self.entry.content_digest:
-                raise DecisionIdReused(intent)
-        return own
 
     def _marked(self, found: Found) -> list[Turn]:
         """The turns that tell some decision about this action."""
@@ -338,24 +420,75 @@ class _Job:
             ) from exc
         return Settled(entry=sealed, turn_seq=turn, is_repeat=False)
 
-    def _refused(self, lease: Lease) -> ActionsError:
-        """Somebody has the agent. Where an earlier attempt has begun to write, nobody may say that nothing was written."""
-        if not self._own(self._intents()):
-            return LeaseLive(lease)
-        return StoreUnavailable(
-            self.ref.store,
-            f"an earlier attempt at this decision may have written a part of it, and {lease.holder[:80]} holds the agent until "
-            f"{format_rfc3339(lease.expires_at)}; ask again then",
-            may_be_written=True,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Correct(_Job):
+    """One correction: intent, turn, entry. The action stays as it is."""
+
+    entries: EntriesOfCorrections
+    correction: Correction
+    basis: int | None
+
+    def look(self) -> _ToCorrect | Settled:
+        """What is left to do, or the answer. Takes nothing, and raises every refusal."""
+        endings = self.entries.list_endings(self.ref.agent, self.ref.seq)
+        intents = self._own(self._intents())
+        found = self.hands.read(self.ref, {_turn_of(intent) for intent in intents} - {0})
+        marked = [turn for turn in found.turns if isinstance(turn, Turn) and turn.message_id == self._marker]
+        stands = marked[0] if marked else None
+        action = readable(found.action)
+        # With its turn there, the agent reads this correction already: whatever was corrected since, only the entry is missing.
+        basis = None if stands else self.basis
+        told = check_correctable(self.ref, action, endings, self.entry, basis=basis)
+        if isinstance(told, Settled):
+            return told
+        newest = stands.seq - 1 if stands else newest_turn(found.largest_turn, found.head)
+        return _ToCorrect(action=action, told=told, stands=stands, newest=newest)
+
+    def plan(self, looked: _ToCorrect, held: Held) -> Closing:
+        return plan_correction(
+            looked.action,
+            self.correction,
+            self.entry,
+            told=looked.told,
+            newest=looked.newest,
+            found=held.found,
+            epoch=held.epoch,
+            at=held.at,
+            message_id=self._marker,
         )
 
-    def _begin(self, closing: Closing, holder: str) -> None:
-        """The intent: from here on something may be written, and whoever comes after us can tell what."""
-        intent = replace(closing.entry, kind="settling", detail={**closing.entry.detail, "holder": holder})
+    def write(self, looked: _ToCorrect, held: Held, holder: str) -> Settled:
+        closing = self.plan(looked, held)
+        _check_time(self.ref.store, held)
+        stands = looked.stands is not None
+        if not stands:
+            self._begin(closing, holder)
         try:
-            self.entries.append_settling(intent)
-        except StoreUnavailable as exc:  # whether the intent is there or not: none of the records is written
-            raise StoreUnavailable(self.ref.store, exc.problem) from exc
+            if not stands:
+                _check_time(self.ref.store, held)
+                number = self.hands.write_turn(closing, held)
+                stands = True
+                closing = self.plan(replace(looked, newest=number - 1), held)
+            sealed = self.entries.append_corrected(closing.entry)
+        except ActionsError as exc:
+            if not stands and not (isinstance(exc, StoreUnavailable) and exc.may_be_written):
+                raise
+            raise _cut_off(self.ref.store, exc) from exc
+        return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
+
+    @property
+    def _marker(self) -> str:
+        return f"correct:{self.ref.seq}:{self.entry.decision_id}"
+
+
+def _cut_off(store: str, exc: ActionsError) -> StoreUnavailable:
+    said = exc.problem if isinstance(exc, StoreError) else str(exc)
+    return StoreUnavailable(
+        store,
+        f"it was cut off in the middle and may be half written ({said}); ask again with the same decision id",
+        may_be_written=True,
+    )
 
 
 def _marks(seq: int) -> str:

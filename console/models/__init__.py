@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from console.models.change import Change
+from console.models.claim import Claim, ClaimEnd, HandOver
+from console.models.correction import Correction, CorrectionState
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
 from console.models.decision_id import DecisionId
 from console.models.definition import Definition, Pace, Secret
@@ -18,12 +20,17 @@ from console.models.token import Token
 __all__ = [
     "PENDING_STATES",
     "Change",
+    "Claim",
+    "ClaimEnd",
+    "Correction",
+    "CorrectionState",
     "Decision",
     "DecisionId",
     "DecisionOutcome",
     "DecisionState",
     "Definition",
     "Grant",
+    "HandOver",
     "HolderState",
     "Hook",
     "Incident",

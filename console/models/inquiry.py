@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from actions.records import ActionRef
 from console.models.action_key import ActionKey
+from console.models.correction import Correction
 
 
 class Inquiry(models.Model):
@@ -85,13 +86,14 @@ class StoredVerdict(models.Model):
 
 
 class Incident(models.Model):
-    """What the world says against a written end: found after all. History is not rewritten; somebody has to act."""
+    """What the world, or whoever was wrong, says against a written end. History is not rewritten; somebody has to act."""
 
     store = models.CharField(max_length=63)
     agent = models.CharField(max_length=255)
     seq = models.BigIntegerField()
     tool = models.TextField()
-    verdict = models.OneToOneField(StoredVerdict, on_delete=models.PROTECT)
+    verdict = models.OneToOneField(StoredVerdict, on_delete=models.PROTECT, null=True)  # found after all
+    correction = models.OneToOneField(Correction, on_delete=models.PROTECT, null=True)  # or: somebody was wrong
     text = models.TextField()
     opened_at = models.DateTimeField(auto_now_add=True)
     closed_at = models.DateTimeField(null=True)
@@ -103,6 +105,9 @@ class Incident(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["store", "agent", "seq"], condition=Q(closed_at__isnull=True), name="incident_one_open"
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict__isnull=False) ^ Q(correction__isnull=False), name="incident_has_one_cause"
             ),
         ]
 

@@ -1,16 +1,17 @@
-"""What somebody noted about an action that nobody can decide yet."""
+"""What somebody noted about an action: that it cannot be decided yet, or what was heard about it, also after it ended."""
 
 from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 
 from actions.records import ActionRef
 from actions.redaction import redact_text
 
 
 class Note(models.Model):
-    """Somebody cannot tell yet: a text and a time to look again. Writes nothing to the agent's records and conflicts with nothing."""
+    """A text, and perhaps a time to look again. Writes nothing to the agent's records and conflicts with nothing. Never changed."""
 
     decision_id = models.CharField(max_length=64, unique=True)  # the form's, so that a double submit is one note
     store = models.CharField(max_length=63)
@@ -25,7 +26,10 @@ class Note(models.Model):
 
     class Meta:
         db_table = "console_note"
-        indexes = [models.Index(fields=["store", "agent", "seq", "-id"], name="note_by_action")]
+        indexes = [
+            models.Index(fields=["store", "agent", "seq", "-id"], name="note_by_action"),
+            models.Index(fields=["look_again_at"], condition=Q(look_again_at__isnull=False), name="note_look_again"),
+        ]
 
     def __str__(self) -> str:
         return f"note on {self.ref} by {self.username}"

@@ -10,12 +10,12 @@ from django.db.models import Case, IntegerField, QuerySet, Value, When
 
 from actions.records import ActionRef
 from console.access import Person, Right, is_possible, visible
-from console.models import PENDING_STATES, Decision, DecisionState, Inquiry, Note
+from console.models import PENDING_STATES, Claim, Correction, Decision, DecisionState, Inquiry, Note
 from console.stores import store_names
 
 MAX_PENDING = 200
 _MAX_STRANDED = 2_000  # of all users together
-_Row = TypeVar("_Row", Decision, Note, Inquiry)
+_Row = TypeVar("_Row", Decision, Note, Inquiry, Claim, Correction)
 
 _WEIGHT = Case(
     When(state__in=PENDING_STATES, then=Value(0)),

@@ -40,6 +40,7 @@ from actions.store.steps import marker
 from actions.times import SECOND, format_rfc3339
 from console.models import PENDING_STATES, Decision, DecisionState, WrittenBy
 from console.services.changes import bump
+from console.services.claimed import end_claims
 from console.services.gates import Gates
 from console.stores import TenantServer, UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
@@ -243,6 +244,7 @@ def as_column(text: str) -> str:
 
 
 def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: WrittenBy, why: str = "") -> None:
+    end_claims(row.ref)
     _change(
         row,
         state=DecisionState.WRITTEN,
@@ -354,6 +356,7 @@ def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:
 
 def _ended(row: Decision, problem: ActionNotOpen, *, first: bool) -> ActionsError | None:
     """Somebody ended it. By the agent with the same outcome counts as written, unless a person is there to be told."""
+    end_claims(row.ref)
     if problem.entry is None and problem.action.status == row.outcome and not first:
         mark_written(row, None, None, WrittenBy.AGENT, why="its agent ended it itself, with the same outcome")
         return None

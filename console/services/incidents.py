@@ -16,7 +16,7 @@ from actions.redaction import redact_text
 from actions.resolvers.verdict import Grade
 from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
 from console.access import Right, require, visible, visible_stores
-from console.models import Incident, Inquiry, StoredVerdict
+from console.models import Correction, Incident, Inquiry, StoredVerdict
 from console.services.changes import bump
 from console.stores import UnknownStore, get_store
 
@@ -47,24 +47,47 @@ def open_incident(inquiry: Inquiry, verdict: StoredVerdict) -> Incident | None:
         return None
 
 
+def open_for_correction(correction: Correction) -> Incident | None:
+    """Open one where its agent was told the opposite of what happened; None where it was not, or one is open already.
+
+    Inside the caller's transaction.
+    """
+    if not correction.is_opposite:
+        return None
+    truth = "it happened" if correction.outcome == "done" else "it did not happen"
+    try:
+        with transaction.atomic():
+            return Incident.objects.create(
+                store=correction.store,
+                agent=correction.agent,
+                seq=correction.seq,
+                tool=correction.tool,
+                correction=correction,
+                text=f"its agent was told {correction.told}, but {correction.actor} says that {truth}: {correction.shown_reason}",
+            )
+    except IntegrityError:
+        return None
+
+
 def announce_incident(incident: Incident) -> None:
     """Enter it into its store's history; the incident itself stands whether or not that store answers."""
+    verdict, correction = incident.verdict, incident.correction
     entry = NewEntry(
         kind="incident",
-        actor=f"resolver {incident.verdict.resolver}",
+        actor=f"resolver {verdict.resolver}" if verdict else correction.actor if correction else "",
         agent=incident.agent,
         seq=incident.seq,
         tool=redact_text(incident.tool),
-        outcome=incident.verdict.outcome,
+        outcome=verdict.outcome if verdict else correction.outcome if correction else "",
         reason=incident.text,
-        evidence_id=incident.verdict.evidence_id,
+        evidence_id=verdict.evidence_id if verdict else "",
     )
     _enter(incident, entry)
 
 
 def open_incidents(stores: Sequence[str], *, limit: int = 50) -> list[Incident]:
     """Those nobody has closed yet in these stores, oldest first. The caller filters by tool what its user may see."""
-    rows = Incident.objects.select_related("verdict").filter(closed_at=None, store__in=stores)
+    rows = Incident.objects.select_related("verdict", "correction").filter(closed_at=None, store__in=stores)
     return list(rows.order_by("opened_at", "pk")[:limit])
 
 
@@ -77,7 +100,7 @@ def visible_open_incidents(user: User | AnonymousUser) -> list[Incident]:
 
 def closed_incidents(stores: Sequence[str], *, limit: int = 50) -> list[Incident]:
     """Those that were closed in these stores, newest first. The caller filters by tool what its user may see."""
-    rows = Incident.objects.select_related("verdict").filter(closed_at__isnull=False, store__in=stores)
+    rows = Incident.objects.select_related("verdict", "correction").filter(closed_at__isnull=False, store__in=stores)
     return list(rows.order_by("-closed_at", "-pk")[:limit])
 
 
@@ -89,7 +112,7 @@ def incidents_of(ref: ActionRef) -> tuple[Incident, ...]:
 
 def find_incident(user: User | AnonymousUser, pk: int) -> Incident:
     """Raises Http404 where there is none, or the person may not see its action: both look the same."""
-    incident = Incident.objects.select_related("verdict").filter(pk=pk).first()
+    incident = Incident.objects.select_related("verdict", "correction").filter(pk=pk).first()
     if incident is None:
         raise Http404("there is no such incident")
     require(user, Right.READ, store=incident.store, tool=incident.tool, missing="there is no such incident")
@@ -103,7 +126,7 @@ def close_incident(pk: int, note: str, *, by: User) -> Incident:
         Http404, PermissionDenied: there is none, or the person may not see or not settle its action. Nothing was changed.
         InvalidDecision: the note is empty, too long or no text. Nothing was changed.
     """
-    incident = Incident.objects.select_related("verdict").filter(pk=pk).first()
+    incident = Incident.objects.select_related("verdict", "correction").filter(pk=pk).first()
     if incident is None:
         raise Http404("there is no such incident")
     require(by, Right.SETTLE, store=incident.store, tool=incident.tool, missing="there is no such incident")
@@ -125,7 +148,7 @@ def close_incident(pk: int, note: str, *, by: User) -> Incident:
             seq=incident.seq,
             tool=redact_text(incident.tool),
             reason=redact_text(note.strip()),
-            evidence_id=incident.verdict.evidence_id,
+            evidence_id=incident.verdict.evidence_id if incident.verdict else "",
         )
         _enter(incident, entry)
     return incident

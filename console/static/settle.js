@@ -353,4 +353,15 @@
     if (event.key !== "Escape" && single && !single.checked) return;
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });
+
+  // --- claiming: c claims the focused row or the opened action, and gives it back; it decides nothing ---
+  keys.c = () => {
+    const strip = document.activeElement.closest(".strip"), form = find("#claim-toggle");
+    const ref = strip && find("a[data-pane]", strip)?.dataset.pane;
+    if (ref && form) { form.elements.ref.value = ref; form.requestSubmit(); return; }
+    const button = find("#claimed [data-claim]");
+    if (button) button.click();
+  };
+  // What was answered to a key is read aloud; the key's row keeps the focus.
+  document.body.addEventListener("htmx:afterSettle", (event) => { if (event.detail.target.id === "correction" || (event.detail.elt.id === "correction")) find("#correction").focus({ preventScroll: true }); });
 })();

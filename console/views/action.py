@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django_htmx.http import push_url
 
@@ -14,16 +16,19 @@ from actions.errors import StoreError
 from actions.facts import LOWEST_RISK, CallKind
 from actions.queries import ActionItem, read_result
 from actions.records import ActionClass, ActionRef, Entry
-from console.access import Right, item_or_404, may, may_somewhere, sees_problems
+from console.access import Person, Right, item_or_404, may, may_somewhere, sees_problems
 from console.addresses import action_address
 from console.checks import recent_check
 from console.evidence import VerdictView, views_of
-from console.forms import DecisionForm, new_decision_form
+from console.forms import DecisionForm, NoteForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
-from console.models import Decision, DecisionState
+from console.models import Claim, Decision, DecisionState
 from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
-from console.services.decisions import current_decisions, latest_notes
+from console.services.claimed import find_claim, renew
+from console.services.correct import standing_correction
+from console.services.decisions import current_decisions
+from console.services.notes import notes_on
 from console.services.resolve import open_calls_of, verdicts_of
 from console.store_news import told
 from console.stores import UnknownStore, find_server, get_store
@@ -52,6 +57,8 @@ def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
         if page := stranded_page(request, ref):
             return page
         raise
+    if context["claim"] is not None:
+        renew(ref, by=request.user)
     response = render_part(request, "actions/action.html", "actions/_action.html", context)
     beside = beside_queue(request, ref)
     return push_url(response, beside) if beside else response
@@ -109,7 +116,11 @@ def action_context(
         "arguments": pretty(item.arguments),
         "preview_chars": PREVIEW_CHARS,
         **second_context(request, item, decision),
-        "note": latest_notes([ref]).get(ref),
+        "notes": (notes := notes_on(ref)),
+        "note": notes[0] if notes else None,
+        "note_form": NoteForm(initial={"note_id": str(uuid.uuid4())}),
+        "correction": standing_correction(ref) if item.action and not item.action.is_open else None,
+        **claim_context(request, ref),
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         "may_evict": may(request.user, Right.EVICT, store=ref.store),
         "has_server": find_server(ref.store) is not None,
@@ -126,6 +137,18 @@ def second_context(request: HttpRequest, item: ActionItem, decision: Decision | 
     if decision is None or decision.state != DecisionState.PROPOSED:
         return {"decision": decision}
     return {"decision": decision, "proposal": show_proposal(decision, item, user=request.user)}
+
+
+def claim_context(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
+    """Who is at it, as this person is told."""
+    found = find_claim(ref)
+    age = int((timezone.now() - found.claimed_at).total_seconds()) if found else 0
+    return {"claim": found, "claimed_by": claimed_by(found, request.user), "claim_age_s": age}
+
+
+def claimed_by(found: Claim | None, viewer: Person) -> str:
+    """`you`, or their name; empty where nobody is at it."""
+    return "" if found is None else "you" if found.by_id == viewer.pk else found.username
 
 
 def decision_context(

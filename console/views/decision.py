@@ -27,6 +27,7 @@ from console.htmx import render_part, wants_partial
 from console.identity import confirmed_at
 from console.models import Decision, DecisionState
 from console.services.answers import STATUS, Answer, AnswerKind
+from console.services.claimed import renew
 from console.services.decide import LATER, decide, preview, withdraw
 from console.services.decisions import current_decisions
 from console.services.evidence import Contradiction, find_contradiction, find_verdict
@@ -34,7 +35,7 @@ from console.services.gates import Gates
 from console.services.policies import gates_before
 from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
-from console.views.action import action_context, decision_context, second_context
+from console.views.action import action_context, claim_context, decision_context, second_context
 from console.views.gate import only_post, signed_in
 from console.views.queue import next_in_doubt
 from console.words import OUTCOMES, presets
@@ -67,6 +68,7 @@ def show_turn(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRes
     """The exact turn that the agent would read, as the form stands now. A POST because reasons do not belong into addresses; writes nothing."""
     ref = ActionRef(store, agent, seq)
     form = DecisionForm(request.POST)
+    renew(ref, by=request.user)
     try:
         item = item_or_404(request.user, ref, Right.SETTLE)
     except StoreError as exc:
@@ -304,6 +306,7 @@ def _panel(
             context: dict[str, Any] = {"item": item, "ref": ref, **rights, **decision_context(request, item, form)}
             if form is None:
                 context |= second_context(request, item, current_decisions([ref]).get(ref))
+            context |= claim_context(request, ref)
         else:
             context = action_context(request, ref, form=form)
     except StoreError:

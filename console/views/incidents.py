@@ -66,7 +66,7 @@ def incident(request: HttpRequest, number: int) -> HttpResponse:
             found, context = closed, {"note": note, "was_late": True}
     context |= {
         "incident": found,
-        "view": view_of(found.verdict),
+        "view": view_of(found.verdict) if found.verdict else None,
         "may_settle": may(request.user, Right.SETTLE, store=found.store, tool=found.tool),
         "max_chars": MAX_REASON_CHARS,
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from actions.digests import sha256_text
@@ -15,20 +16,23 @@ from actions.errors import InvalidQuery, StoreError
 from actions.facts import LOWEST_RISK
 from actions.queries import ActionFilter, ActionItem, ActionPage, list_actions
 from actions.records import ActionRef
-from console.access import Right, may_somewhere, require_known, visible, visible_stores
+from console.access import Person, Right, may_somewhere, require_known, visible, visible_stores
 from console.addresses import action_address, parse_ref
 from console.evidence import in_few_words
 from console.forms import QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
-from console.models import Decision, Note
+from console.models import Claim, Decision, Note
 from console.services import known_counts
+from console.services.claimed import live_claims
+from console.services.claims import undismissed
 from console.services.decisions import current_decisions, latest_notes, list_stranded
 from console.services.evidence import Standing, standings_of
+from console.services.notes import look_agains
 from console.services.resolve import NobodyToAsk, check_askable
 from console.store_news import read_news
 from console.stores import ActionStore
 from console.untrusted import show
-from console.views.action import action_context
+from console.views.action import action_context, claimed_by
 from console.views.approving import proposals_context
 from console.views.gate import signed_in
 from console.words import GROUPS, UNREADABLE_GROUP
@@ -46,6 +50,9 @@ class Row:
     note: Note | None
     is_open_beside: bool
     standing: Standing | None = None  # what the world has said so far
+    claim: Claim | None = None  # the live one
+    claimed_by: str = ""
+    is_due: bool = False  # somebody noted to look at it again, and that time has come
     can_be_selected: bool = False  # this person may ask the world about it
 
     @property
@@ -66,6 +73,7 @@ class Row:
         decision = f"{self.decision.pk}:{self.decision.state}" if self.decision else ""
         return sha256_text(
             f"{self.item.digest}/{self.item.state}/{decision}/{self.note.pk if self.note else ''}/{self.evidence}"
+            f"/{self.claim.pk if self.claim else ''}/{self.is_due}"
         )[:16]
 
     @property
@@ -74,9 +82,13 @@ class Row:
         return in_few_words(self.standing) if self.standing else ("", "")
 
     @property
+    def claim_age_s(self) -> int:
+        return int((timezone.now() - self.claim.claimed_at).total_seconds()) if self.claim else 0
+
+    @property
     def way(self) -> bool:
         """Whether anything has been said about it."""
-        return bool(self.evidence[0] or self.decision or self.note or self.item.unreadable)
+        return bool(self.evidence[0] or self.decision or self.note or self.item.unreadable or self.claim or self.is_due)
 
     @property
     def weighs(self) -> bool:
@@ -90,13 +102,13 @@ def queue(request: HttpRequest) -> HttpResponse:
     filters = QueueFilters(request.GET)
     if not filters.is_valid():
         raise InvalidQuery(problems_of(filters))
-    wanted = filters.to_filter()
+    wanted = filters.to_filter(request.user)
     opened = parse_ref(request.GET.get("open", ""))
     stores = visible_stores(request.user)
     require_known(stores, wanted.stores)
     page = _read(request, stores, wanted)
     known_counts.remember(page.stores)
-    rows = tuple(_rows(page.items, opened, visible(request.user, Right.SETTLE)))
+    rows = tuple(_rows(page.items, opened, visible(request.user, Right.SETTLE), request.user))
     context: dict[str, Any] = {
         "filters": filters,
         "page": page,
@@ -111,6 +123,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "has_several_stores": len(stores) > 1,
         "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
+        "handed": () if wants_partial(request) else undismissed(request.user),
     }
     if not wants_partial(request):
         context |= proposals_context(request)
@@ -146,8 +159,11 @@ def _read(request: HttpRequest, stores: Sequence[ActionStore], wanted: ActionFil
     )
 
 
-def _rows(items: Sequence[ActionItem], opened: ActionRef | None, may_settle: Callable[[str, str], bool]) -> Iterator[Row]:
+def _rows(
+    items: Sequence[ActionItem], opened: ActionRef | None, may_settle: Callable[[str, str], bool], viewer: Person
+) -> Iterator[Row]:
     refs = [item.ref for item in items]
+    claims, looks, now = live_claims(refs), look_agains(refs), timezone.now()
     decisions, notes, standings = current_decisions(refs), latest_notes(refs), standings_of(refs)
     group = ""
     for item in items:
@@ -160,6 +176,9 @@ def _rows(items: Sequence[ActionItem], opened: ActionRef | None, may_settle: Cal
             note=notes.get(item.ref),
             is_open_beside=item.ref == opened,
             standing=standings.get(item.ref),
+            claim=claims.get(item.ref),
+            claimed_by=claimed_by(claims.get(item.ref), viewer),
+            is_due=item.ref in looks and looks[item.ref] <= now,
             can_be_selected=_is_askable(item) and may_settle(item.store, item.action.tool if item.action else ""),
         )
         group = heading

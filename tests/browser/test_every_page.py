@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from console.models import Claim, HandOver, Note
 from tests.browser.conftest import SignedIn
 from tests.recall_writer import RecallWriter
 
@@ -35,6 +38,8 @@ PAGES = {
     "history": "/history/",
     "entry": "/history/main/1/",
     "stores": "/stores/",
+    "hand over": "/handover/",
+    "nothing to correct": "/actions/main/m-1/2/correction/",
     "not found": "/nothing/here/",
     "bad filter": "/?state=bogus",
 }
@@ -65,6 +70,11 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
     records.action("broken-1", 1, body="{")
     records.action("s-1", 1)
     records.action("s-1", 2)  # the same call again
+    now = timezone.now()
+    place = {"store": "main", "agent": "m-1", "seq": 1, "tool": "send_email", "by": ana, "username": "ana"}
+    Claim.objects.create(**place, claimed_at=now, expires_at=now + timedelta(hours=1), taken_from="bea")
+    Note.objects.create(**place, decision_id="note-00001", text=UNBROKEN, look_again_at=now - timedelta(hours=1))
+    HandOver.objects.create(handover_id="hand-over-1", by=ana, username="bea", to=ana, text="The bank calls " + "x" * 200)
     page = signed_in(ana)
     for path, answer in (("/actions/main/live-1/1/", "is-waiting"), ("/actions/main/s-1/1/", "is-written")):
         page.goto(path)
@@ -115,6 +125,15 @@ def test_axe_finds_nothing_in_the_answers(records: RecallWriter, ana: User, ben:
     expect(page.locator(".slip dd").last).to_contain_text("Found it")
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-written")).to_be_visible()
+    found += violations(page)
+    page.goto("/actions/main/m-1/2/")
+    page.get_by_role("link", name="I was wrong").click()
+    page.locator("#correction input[value=failed]").check()
+    page.fill("#correction-reason", "Another customer's")
+    expect(page.locator("#correction-turn [data-once]")).to_be_visible()
+    found += violations(page)
+    page.locator("#correction-turn [data-once]").click()
+    expect(page.locator("#correction .answer.is-written")).to_be_visible()
     found += violations(page)
     viewer = signed_in(ben, color_scheme=light)
     viewer.goto("/actions/main/m-1/1/")

@@ -163,7 +163,17 @@ def test_one_action_is_shown_whole(records: RecordWriter, ana: User, ben: User, 
     ref = records.action("billing-7", 1, status="done", result="message-id 1204 " * 1000, resolution="reported by the agent")
     status, body = api(ben).get("actions/main/billing-7/1")
     assert status == 200
-    assert set(body) == ITEM_KEYS | {"ended_at", "result", "error", "resolution", "verdicts", "decision", "note"}
+    assert set(body) == ITEM_KEYS | {
+        "ended_at",
+        "result",
+        "error",
+        "resolution",
+        "verdicts",
+        "decision",
+        "note",
+        "notes",
+        "correction",
+    }
     assert body["result"] == "message-id 1204 " * 1000
     assert (body["resolution"], body["verdicts"], body["decision"], body["note"]) == ("reported by the agent", [], None, None)
     assert ref.seq == body["seq"]
@@ -417,6 +427,8 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
         "/api/v1/actions/{store}/{agent}/{seq}/resolve",
         "/api/v1/actions/{store}/{agent}/{seq}/decision",
         "/api/v1/actions/{store}/{agent}/{seq}/decision/through-server",
+        "/api/v1/actions/{store}/{agent}/{seq}/claim",
+        "/api/v1/actions/{store}/{agent}/{seq}/correction",
         "/api/v1/agents/{store}/{agent}/eviction",
         "/api/v1/audit",
     }
@@ -431,14 +443,14 @@ def test_a_list_costs_the_same_with_many_rows(
     memory.action("billing-7", 1)
     memory.action("billing-7", 2)
     caller.get("actions")
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):  # token, roles, claims
         caller.get("actions", limit=200)
     for seq in range(3, 201):
         memory.action("billing-7", seq)
     known_counts.forget()
-    with django_assert_num_queries(3):  # and the new count
+    with django_assert_num_queries(4):  # and the new count
         caller.get("actions", limit=200)
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         assert len(caller.get("actions", limit=200)[1]["items"]) == 200
 
 

@@ -24,6 +24,7 @@ from console.models import Decision, Grant, Token
 from console.services.policies import save_policy
 from console.services.tokens import find_caller
 from console.stores import get_store
+from local.postgres import Postgres
 from tests.console.conftest import PASSWORD, Cast, MemoryWriter
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import POSTGRES_URL
@@ -571,14 +572,14 @@ def test_a_shell_sees_a_missing_database_in_one_line(shell: Shell) -> None:
     assert "secret-pw" not in said.err
 
 
-def test_a_reader_that_leaves_early_is_no_failure(postgres: RecallWriter) -> None:
+def test_a_reader_that_leaves_early_is_no_failure(postgres: RecallWriter, pg_server: Postgres) -> None:
     for seq in range(1, 200):
         postgres.action("billing-7", seq, args={"text": "x" * 3000})
     stores = f"main={django_settings.ACTION_STORES['main']}"
     with subprocess.Popen(
         [sys.executable, "manage.py", "open_actions", "--json"],
         cwd=ROOT,
-        env={**os.environ, "ACTION_STORES": stores},
+        env={**os.environ, "ACTION_STORES": stores, "DATABASE_URL": pg_server.url(django_settings.DATABASES["default"]["NAME"])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

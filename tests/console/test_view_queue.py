@@ -284,8 +284,8 @@ def test_it_costs_the_same_with_2_rows_and_with_200(
     for name in ("read_actions", "read_outputs", "get_action", "check", "find_lease", "list_turns", "list_entries"):
         _count_calls(monkeypatch, name, asked)
 
-    # session, user, roles, decisions, notes, evidence, decisions without a store, proposals, open incidents
-    with django_assert_num_queries(9):
+    # session, user, roles, claims, looks, decisions, notes, evidence, decisions without a store, proposals, hand-overs, open incidents
+    with django_assert_num_queries(12):
         client.get("/")
 
     assert asked == ["read_actions", "read_outputs"]

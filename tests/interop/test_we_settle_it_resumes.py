@@ -10,6 +10,7 @@ from polign_recall import ActionEnd as RecallEnd
 from polign_recall import RecallError
 
 from actions import queries
+from actions.correct import WasRead, correct, find_told, make_correction, preview_correction, was_read
 from actions.errors import ActionNotFound, ActionNotOpen, InvalidDecision
 from actions.records import ActionClass, ActionRef, ActionState, ActionStatus, NewEntry, Output
 from actions.settle import preview_turn
@@ -343,3 +344,36 @@ def test_embeddings_are_left_to_recall(recall: Recall, store: ActionStore, actio
     assert len(before) == 256
     assert rows_of(recall.url).vector(f"{AGENT}:act:1") == before
     assert rows_of(recall.url).vector(f"{AGENT}:turn:1") == (0.0,) * 256
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["nobody resumed between", "the agent had gone on"])
+def test_the_next_process_reads_the_correction_as_previewed(recall: Recall, store: ActionStore, is_read: bool) -> None:
+    crash_in_send_email(recall)
+    ref = ActionRef("main", AGENT, 1)
+    decide(store, AGENT, 1, ENDS["done"])
+    if is_read:
+        running = recall.resume(AGENT)
+        running.record_turn("assistant", "the mail is out")
+        crash(running, recall.url)
+    told, action = find_told(store, ref), queries.get_action(store, ref).action
+    assert told is not None
+    assert action is not None
+    words = make_correction("failed", "not in the Sent folder after all", actor=OPERATOR)
+    preview = preview_correction(action, told, words)
+    shown = was_read(store, told)
+
+    written = correct(store, ref, words, actor=OPERATOR, decision_id="correction-1", basis=told.number)
+
+    assert (shown, was_read(store, told, before=written.turn_seq)) == ((WasRead.YES,) * 2 if is_read else (WasRead.NO,) * 2)
+    resumed = recall.resume(AGENT)
+    turn = resumed.context.recent_turns[-1]
+    number = 6 if is_read else 5
+    assert (turn.seq, turn.role, turn.name, turn.content, turn.brief) == (
+        number, "tool", "send_email", preview.content, preview.brief,
+    )  # fmt: skip
+    assert f"[tool send_email #{number}] {preview.brief}" in resumed.context.briefing
+    assert resumed.context.pending_actions == ()
+    assert resumed.record_turn("user", "go on").seq == number + 1
+    with pytest.raises(RecallError, match="already ended done"):
+        resumed.end_action(1, "failed", "", "550")
+    assert chain_of(store).is_intact

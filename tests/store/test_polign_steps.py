@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from actions.correct import correct, make_correction
 from actions.digests import sha256_text
 from actions.errors import ActionNotOpen, DecisionIdReused, LeaseLive, StoreError, StoreUnavailable, WriteConflict
 from actions.queries import get_action
@@ -457,4 +458,45 @@ def test_other_kinds_of_entries_stand_around_them(line: Line) -> None:
     decide(line.store, ref, decision_id="decision-1")
 
     assert kinds(line.near) == ["proposed", "waiting", "settling", "settled"]
+    assert verify(line.near).is_intact
+
+
+CORRECTING = 8
+"""Of a correction's requests, which are those of a settle as far as the turn: the one that writes it."""
+
+
+@pytest.mark.parametrize("how", [LOST, UNANSWERED])
+@pytest.mark.parametrize("number", [3, 6, CORRECTING])
+def test_a_correction_that_is_cut_off_is_repaired_by_asking_again(line: Line, number: int, how: str) -> None:
+    ref = line.begun()
+    decide(line.near, ref, decision_id="decision-1")
+    words = make_correction("failed", "no copy", actor="operator bea")
+    before = look_at_world(line.near, line.recall)
+    line.gateway.asked.clear()
+    line.gateway.headers.clear()
+    line.cut(number, how)
+
+    with pytest.raises(StoreUnavailable) as caught:
+        correct(line.store, ref, words, actor="operator bea", decision_id="correction-1")
+
+    assert caught.value.may_be_written == (number == CORRECTING)
+    after = look_at_world(line.near, line.recall)
+    changed = {key for key in after.records if after.records[key] != before.records.get(key)}
+    assert changed == ({"a:turn:4"} if number == CORRECTING and how == UNANSWERED else set())
+    line.expire()
+    line.gateway.mend()
+    if changed:  # the agent goes on between the attempts, further than is looked back
+        for seq in range(5, WINDOW + 10):
+            line.recall.turn("a", seq, "I go on")
+
+    again = correct(line.near, ref, words, actor="operator bea", decision_id="correction-1")
+
+    assert (again.turn_seq, again.is_repeat) == (4, False)
+    marked = [
+        turn for turn in line.near.list_turns("a", limit=WINDOW * 2) if isinstance(turn, Turn) and "correct:" in turn.message_id
+    ]
+    assert [(turn.seq, turn.message_id) for turn in marked] == [(4, "correct:1:correction-1")]
+    assert correct(line.near, ref, words, actor="operator bea", decision_id="correction-1").is_repeat
+    assert kinds(line.near).count("corrected") == 1
+    assert line.recall.body_of("a:act:1")["status"] == "done"
     assert verify(line.near).is_intact

@@ -9,13 +9,15 @@ from datetime import UTC
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, ProgrammingError
 from django.utils import timezone
 
 from actions.queries import MAX_ROWS_PER_STORE, ActionFilter, ActionItem, StoreStatus, list_actions
+from actions.records import ActionRef
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
-from console.models import KnownCount
+from console.models import Claim, KnownCount
+from console.services.claimed import all_live_claims
 from console.shapes import item_json
 from console.stores import list_stores
 
@@ -37,8 +39,9 @@ class Command(Base):
             refuse("no store is configured; set ACTION_STORES")
         page = list_actions(stores, ActionFilter(), limit=MAX_ROWS_PER_STORE * len(stores))
         if options["json"]:
+            claims = self._claims()
             for item in page.items:
-                self.stdout.write(json.dumps(item_json(item)))
+                self.stdout.write(json.dumps(item_json(item, claims.get(item.ref))))
         elif page.items:
             self._print_table(page.items)
         elif all(store.is_listed for store in page.stores):
@@ -47,6 +50,16 @@ class Command(Base):
         if missing:
             known = _known([status.name for status in missing if not status.is_listed])
             refuse("; ".join(_missing(status, known.get(status.name)) for status in missing))
+
+    def _claims(self) -> dict[ActionRef, Claim]:
+        """Every live claim; what agents left open is listed also where the console's database does not answer."""
+        try:
+            return all_live_claims()
+        except ProgrammingError:
+            return {}  # not migrated: nobody has claimed anything
+        except DatabaseError:
+            self.stderr.write("warning: the console's database does not answer; who has claimed what is not known")
+            return {}
 
     def _print_table(self, items: tuple[ActionItem, ...]) -> None:
         rows = [_HEADINGS, *(_row(item) for item in items)]

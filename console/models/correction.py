@@ -1,0 +1,88 @@
+"""Somebody's "I was wrong" about a closed action, from the moment it is sent until it is written, withdrawn or refused."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from actions.records import ActionRef
+from actions.redaction import redact_text
+
+
+class CorrectionState(models.TextChoices):
+    """Where a correction is. Only `waiting` can still change."""
+
+    WAITING = "waiting"  # on its way to the store: its agent is alive, or the store has not confirmed it yet
+    WRITTEN = "written"  # its turn stands in the agent's records
+    WITHDRAWN = "withdrawn"  # taken back by a person before it was written
+    REFUSED = "refused"  # could not be written; `why` says what stood in its way
+
+
+class Correction(models.Model):
+    """One correction. Its row is committed before the store is asked, as a decision's is. At most one on its way per action.
+
+    The reason is kept as it will be written, unredacted: show `shown_reason`.
+    """
+
+    correction_id = models.CharField(max_length=64, unique=True)  # made with the form; the same id again is the same correction
+    store = models.CharField(max_length=63)
+    agent = models.CharField(max_length=255)
+    seq = models.BigIntegerField()
+    tool = models.TextField()
+    told = models.CharField(max_length=16)  # the outcome that its agent was told before
+    told_entry = models.BigIntegerField()  # number of the entry that says so
+    outcome = models.CharField(max_length=16)
+    reason = models.TextField()
+    state = models.CharField(max_length=16, choices=CorrectionState)
+    why = models.TextField(blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    username = models.CharField(max_length=150)
+    actor = models.CharField(max_length=200)
+    content_digest = models.CharField(max_length=64)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    next_try_at = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
+    entry_number = models.BigIntegerField(null=True)
+    turn_seq = models.BigIntegerField(null=True)
+    was_read = models.CharField(max_length=8, blank=True)  # whether the agent had read what it was told first
+
+    class Meta:
+        db_table = "console_correction"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["store", "agent", "seq"], condition=Q(state="waiting"), name="correction_one_waiting_per_action"
+            ),
+            models.CheckConstraint(condition=Q(state__in=CorrectionState.values), name="correction_state_known"),
+            models.CheckConstraint(condition=Q(outcome__in=["done", "failed", "unknown"]), name="correction_outcome_known"),
+        ]
+        indexes = [
+            models.Index(fields=["store", "agent", "seq", "-id"], name="correction_by_action"),
+            models.Index(fields=["next_try_at"], condition=Q(state="waiting"), name="correction_due"),
+        ]
+
+    def __str__(self) -> str:
+        return f"correction of {self.ref} by {self.username}: {self.state}"
+
+    @property
+    def ref(self) -> ActionRef:
+        return ActionRef(self.store, self.agent, self.seq)
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state == CorrectionState.WAITING
+
+    @property
+    def waits_for_store(self) -> bool:
+        """`why` is what its store itself says: only for those who may read that (access.sees_problems)."""
+        return self.why.startswith(f"store {self.store}: ")
+
+    @property
+    def shown_reason(self) -> str:
+        return redact_text(self.reason)
+
+    @property
+    def is_opposite(self) -> bool:
+        """What the agent was told is the opposite of what happened: somebody may have paid twice, or nobody at all."""
+        return {self.told, self.outcome} == {"done", "failed"}

@@ -1,0 +1,96 @@
+"""What people noted about an action: reading, and adding one at any time, also after it ended. Notes are the console's own data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import OuterRef, Subquery
+from django.utils import timezone
+
+from actions.errors import InvalidDecision
+from actions.records import ActionRef
+from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
+from actions.settle import check_decision_id
+from console.access import Right, is_possible, item_or_404
+from console.models import DecisionId, Note
+from console.services.changes import bump
+from console.services.decisions import of_actions
+from console.services.deliver import as_column
+
+MAX_SHOWN = 50
+
+
+def add_note(ref: ActionRef, *, text: str, look_again_at: datetime | None, note_id: str, by: User) -> Note:
+    """Keep a note about an open or a closed action. The same id again is the same note.
+
+    Raises:
+        Http404, PermissionDenied, StoreError: as `access.item_or_404`. Nothing was kept.
+        InvalidDecision: it breaks a rule, or the id stands for something else. Nothing was kept.
+    """
+    check_decision_id(note_id)
+    text = text.strip()
+    if not has_visible_text(text):
+        raise InvalidDecision("a note is required: what did you see or hear, and where?")
+    if len(text) > MAX_REASON_CHARS:
+        raise InvalidDecision(f"the note has {len(text)} characters; the limit is {MAX_REASON_CHARS}")
+    check_text("note", text)
+    if look_again_at is not None and timezone.is_naive(look_again_at):
+        raise InvalidDecision("the time to look again has no zone")
+    item = item_or_404(by, ref, Right.SETTLE)
+    try:
+        with transaction.atomic(durable=True):
+            DecisionId.objects.create(id=note_id)
+            note = Note.objects.create(
+                decision_id=note_id,
+                store=ref.store,
+                agent=ref.agent,
+                seq=ref.seq,
+                tool=as_column(item.action.tool if item.action else ""),
+                text=text,
+                look_again_at=look_again_at,
+                by=by,
+                username=by.get_username(),
+            )
+            bump(ref.store)
+    except IntegrityError:
+        known = Note.objects.filter(decision_id=note_id).first()
+        if known is None or (known.ref, known.text, known.look_again_at, known.by_id) != (ref, text, look_again_at, by.pk):
+            raise InvalidDecision("this id was used for something else; open the page again") from None
+        return known
+    return note
+
+
+def notes_on(ref: ActionRef, *, limit: int = MAX_SHOWN) -> list[Note]:
+    """The notes on one action, newest first. The caller has checked that its user may see the action."""
+    if not is_possible(ref):
+        return []
+    return list(Note.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq).order_by("-id")[:limit])
+
+
+def look_agains(refs: Collection[ActionRef]) -> dict[ActionRef, datetime]:
+    """When each action is to be looked at again: as the newest note that names a time says. One query, whatever the number."""
+    wanted = {ref for ref in refs if is_possible(ref)}
+    if not wanted:
+        return {}
+    rows = of_actions(Note.objects.exclude(look_again_at=None), wanted)
+    newest = rows.order_by("store", "agent", "seq", "-id").distinct("store", "agent", "seq")
+    return {row.ref: row.look_again_at for row in newest if row.ref in wanted and row.look_again_at}
+
+
+def refs_due() -> frozenset[ActionRef]:
+    """The actions whose time to look again has come, whether open or not. One query."""
+    newest = Note.objects.filter(store=OuterRef("store"), agent=OuterRef("agent"), seq=OuterRef("seq"))
+    last = newest.exclude(look_again_at=None).order_by("-id").values("pk")[:1]
+    return frozenset(row.ref for row in Note.objects.filter(look_again_at__lte=timezone.now(), pk=Subquery(last)))
+
+
+def reminders_of(user: User, *, limit: int = 200) -> list[Note]:
+    """A person's own notes that name a time and that no later note about the same action overrides; the earliest time first."""
+    later = Note.objects.filter(store=OuterRef("store"), agent=OuterRef("agent"), seq=OuterRef("seq"))
+    last = later.exclude(look_again_at=None).order_by("-id").values("pk")[:1]
+    return list(
+        Note.objects.filter(by=user, look_again_at__isnull=False, pk=Subquery(last)).order_by("look_again_at", "pk")[:limit]
+    )

@@ -1,0 +1,264 @@
+"""Somebody was wrong: their agent is told, once, by the same path as a decision; nothing is reopened and nothing is forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+
+from actions.queries import get_action
+from actions.records import ActionRef, ActionStatus, Turn
+from console.models import Correction, Decision, Incident, Note
+from console.services import correct as corrections
+from console.services.correct import (
+    CorrectionAnswer,
+    CorrectionKind,
+    CorrectionRequest,
+    claim_due_corrections,
+    correct_end,
+    deliver_correction,
+    find_correctable,
+    withdraw_correction,
+)
+from console.services.decide import decide
+from console.services.incidents import close_incident
+from console.services.notes import add_note
+from console.stores import get_store
+from console.tasks import sweep
+from tests.console.test_services_races import a_request, together
+from tests.recall_writer import RecordWriter
+from tests.store.memory_writer import MemoryWriter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROUNDS = 5
+
+
+def a_correction(outcome: str = "failed", reason: str = "the provider never had it", **more: Any) -> CorrectionRequest:
+    return CorrectionRequest(outcome=outcome, reason=reason, **{"correction_id": f"test-{uuid4()}", **more})
+
+
+def decided(records: RecordWriter, by: User, outcome: str = "done", agent: str = "billing-7") -> ActionRef:
+    ref = records.action(agent, 1, tool="create_payment")
+    decide(ref, a_request(outcome), by=by)
+    return ref
+
+
+def turns_of(ref: ActionRef) -> list[str]:
+    found = get_store(ref.store).list_turns(ref.agent, limit=50)
+    return [turn.content for turn in reversed(found) if isinstance(turn, Turn)]
+
+
+def kinds_of(ref: ActionRef) -> list[str]:
+    return [entry.kind for entry in reversed(get_store(ref.store).list_entries(limit=50, agent=ref.agent))]
+
+
+def kinds(*answers: CorrectionAnswer) -> list[CorrectionKind]:
+    return sorted(answer.kind for answer in answers)
+
+
+def test_a_correction_is_written_and_the_action_stays_as_it_is(records: RecordWriter, ana: User, bea: User) -> None:
+    ref = decided(records, ana)
+    item = get_action(get_store("main"), ref)
+    shown = find_correctable(item)
+    assert shown is not None
+    request = a_correction(basis=shown.told.number)
+
+    answer = correct_end(ref, request, by=bea)
+
+    assert (answer.kind, shown.was_read) == (CorrectionKind.WRITTEN, "no")
+    row = answer.correction
+    assert row is not None
+    assert (row.state, row.told, row.outcome, row.turn_seq, row.was_read) == ("written", "done", "failed", 2, "no")
+    assert "has not read" in answer.detail
+    assert get_action(get_store("main"), ref).digest == item.digest
+    assert turns_of(ref)[1:] == [
+        "correction: action 1 was settled as done, which was wrong; in truth it did not happen: the provider never had it"
+    ]
+    assert Decision.objects.get().state == "written"
+    again = correct_end(ref, request, by=bea)
+    assert (again.kind, again.correction) == (CorrectionKind.REPEATED, row)
+    assert len(turns_of(ref)) == 2
+
+
+def test_whoever_was_told_the_opposite_is_an_incident_until_somebody_acts(records: RecordWriter, ana: User, bea: User) -> None:
+    ref = decided(records, ana)
+
+    answer = correct_end(ref, a_correction(reason="token=sk_live_abcdefgh12345678 was refused"), by=bea)
+
+    incident = Incident.objects.get()
+    assert answer.incident == incident
+    assert incident.text.startswith("its agent was told done, but operator bea says that it did not happen")
+    assert "sk_live" not in incident.text
+    assert kinds_of(ref) == ["settled", "corrected", "incident"]
+    close_incident(incident.pk, "paid by hand", by=ana)
+    assert kinds_of(ref)[-1] == "incident_closed"
+
+
+@pytest.mark.parametrize(("first", "outcome"), [("done", "unknown"), ("abandoned", "done"), ("failed", "unknown")])
+def test_what_is_not_the_opposite_is_no_incident(memory: RecordWriter, ana: User, first: str, outcome: str) -> None:
+    ref = decided(memory, ana, first)
+
+    assert correct_end(ref, a_correction(outcome), by=ana).kind is CorrectionKind.WRITTEN
+
+    assert not Incident.objects.exists()
+    assert get_action(get_store("main"), ref).action.status == first  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("what", ["open", "its own", "the same", "no reason", "stale", "bad id"])
+def test_what_cannot_be_corrected_is_refused_and_nothing_is_kept(memory: RecordWriter, ana: User, what: str) -> None:
+    ref = decided(memory, ana) if what not in ("open", "its own") else memory.action("billing-7", 1)
+    if what == "its own":
+        memory.action("billing-7", 1, status="done")
+    request = {
+        "the same": a_correction("done"),
+        "no reason": a_correction(reason=" \u200b"),
+        "stale": a_correction(basis=99),
+        "bad id": a_correction(correction_id="x"),
+    }.get(what, a_correction())
+    before = (turns_of(ref), kinds_of(ref))
+
+    answer = correct_end(ref, request, by=ana)
+
+    expected = {"open": "not_ours", "its own": "not_ours", "stale": "changed"}.get(what, "invalid")
+    assert answer.kind == expected
+    assert (turns_of(ref), kinds_of(ref)) == before
+    assert not Correction.objects.exists()
+
+
+def test_who_may_not_settle_it_corrects_nothing(memory: RecordWriter, ana: User, ben: User, cyd: User, dot: User) -> None:
+    ref = decided(memory, ana)
+    with pytest.raises(PermissionDenied):
+        correct_end(ref, a_correction(), by=ben)
+    for stranger in (cyd, dot):
+        with pytest.raises(Http404):
+            correct_end(ref, a_correction(), by=stranger)
+    assert not Correction.objects.exists()
+
+
+def test_a_living_agent_is_told_by_the_sweep_once_it_is_free(records: RecordWriter, ana: User, settings: Any) -> None:
+    ref = decided(records, ana)
+    records.lease("billing-7", epoch=5, state="live")
+
+    answer = correct_end(ref, a_correction(), by=ana)
+
+    assert answer.kind is CorrectionKind.WAITING
+    assert "its agent is alive" in answer.detail
+    assert len(turns_of(ref)) == 1
+    assert correct_end(ref, a_correction("unknown"), by=ana).kind is CorrectionKind.PENDING
+    records.turn("billing-7", 2, "I go on")
+    records.lease("billing-7", epoch=5, state="expired")
+    Correction.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
+    (due,) = claim_due_corrections(10)
+    assert claim_due_corrections(10) == []
+    deliver_correction(due)
+    row = Correction.objects.get()
+    assert (row.state, row.was_read, row.turn_seq) == ("written", "yes", 3)
+    assert Incident.objects.count() == 1
+    deliver_correction(due)
+    assert len(turns_of(ref)) == 3
+
+
+def test_the_sweep_sends_a_task_for_each_correction_that_is_due(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = decided(memory, ana)
+    memory.lease("billing-7", epoch=5, state="live")
+    correct_end(ref, a_correction(), by=ana)
+    Correction.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
+    sent: list[int] = []
+    monkeypatch.setattr("console.tasks.deliver_correction.delay", sent.append)
+
+    sweep()
+
+    assert sent == [Correction.objects.get().pk]
+
+
+def test_a_waiting_correction_is_taken_back_and_never_written(memory: RecordWriter, ana: User, bea: User, ben: User) -> None:
+    ref = decided(memory, ana)
+    memory.lease("billing-7", epoch=5, state="live")
+    request = a_correction()
+    correct_end(ref, request, by=ana)
+    with pytest.raises(PermissionDenied):
+        withdraw_correction(ref, by=ben)
+
+    assert withdraw_correction(ref, by=bea).kind is CorrectionKind.WITHDRAWN
+
+    memory.lease("billing-7", epoch=5, state="expired")
+    deliver_correction(Correction.objects.get().pk)
+    assert (Correction.objects.get().state, len(turns_of(ref))) == ("withdrawn", 1)
+    assert withdraw_correction(ref, by=bea).kind is CorrectionKind.NOTHING
+    assert correct_end(ref, request, by=ana).kind is CorrectionKind.ID_REUSED
+
+
+def test_cut_off_between_store_and_console_it_is_completed_and_written_once(
+    records: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    ref = decided(records, ana)
+    request = a_correction()
+    with monkeypatch.context() as patch:
+        patch.setattr(corrections, "open_for_correction", dying)
+        with pytest.raises(KeyboardInterrupt):
+            correct_end(ref, request, by=ana)
+    assert (Correction.objects.get().state, len(turns_of(ref))) == ("waiting", 2)
+    assert withdraw_correction(ref, by=ana).kind is CorrectionKind.PENDING
+
+    together(partial(deliver_correction, Correction.objects.get().pk), partial(correct_end, ref, request, by=ana))
+    answer = correct_end(ref, request, by=ana)
+
+    assert answer.kind is CorrectionKind.REPEATED
+    assert (Correction.objects.get().state, len(turns_of(ref)), Incident.objects.count()) == ("written", 2, 1)
+    assert kinds_of(ref).count("corrected") == 1
+
+
+def test_a_store_that_is_down_is_said_and_the_same_id_may_be_sent_again(flaky: MemoryWriter, ana: User) -> None:
+    ref = decided(flaky, ana)
+    request = a_correction()
+    flaky.kept.fails = "read"  # type: ignore[attr-defined]
+    down = correct_end(ref, request, by=ana)
+    assert (down.kind, down.detail.endswith("nothing was written")) == (CorrectionKind.UNAVAILABLE, True)
+    assert len(turns_of(ref)) == 1
+    flaky.kept.fails = ""  # type: ignore[attr-defined]
+
+    assert correct_end(ref, request, by=ana).kind is CorrectionKind.WRITTEN
+
+
+def test_one_form_sent_twice_is_one_correction(records: RecordWriter, ana: User) -> None:
+    for number in range(ROUNDS):
+        ref = decided(records, ana, agent=f"agent-{number}")
+        request = a_correction()
+        answers = together(*[partial(correct_end, ref, request, by=ana)] * 3)
+        assert kinds(*answers) == ["repeated", "repeated", "written"]
+        assert (len(turns_of(ref)), kinds_of(ref).count("corrected")) == (2, 1)
+
+
+def test_of_two_people_who_correct_one_end_one_does(records: RecordWriter, ana: User, bea: User) -> None:
+    for number in range(ROUNDS):
+        ref = decided(records, ana, agent=f"agent-{number}")
+        shown = find_correctable(get_action(get_store("main"), ref))
+        assert shown is not None
+        answers = together(
+            partial(correct_end, ref, a_correction("failed", basis=shown.told.number), by=ana),
+            partial(correct_end, ref, a_correction("unknown", basis=shown.told.number), by=bea),
+        )
+        assert sum(answer.kind is CorrectionKind.WRITTEN for answer in answers) == 1
+        assert {answer.kind for answer in answers} <= {CorrectionKind.WRITTEN, CorrectionKind.CHANGED, CorrectionKind.PENDING}
+        assert len(turns_of(ref)) == 2
+
+
+def test_one_id_is_a_note_or_a_correction(memory: RecordWriter, ana: User) -> None:
+    ref = decided(memory, ana)
+    note = add_note(ref, text="the customer called", look_again_at=None, note_id="shared-id-1", by=ana)
+
+    assert correct_end(ref, a_correction(correction_id=note.decision_id), by=ana).kind is CorrectionKind.ID_REUSED
+
+    assert (Note.objects.count(), Correction.objects.count(), len(turns_of(ref))) == (1, 0, 1)
+    assert get_action(get_store("main"), ref).action.status is ActionStatus.DONE  # type: ignore[union-attr]
