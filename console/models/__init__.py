@@ -12,6 +12,7 @@ from console.models.inquiry import Incident, Inquiry, StoredVerdict
 from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.policy import Mode, Policy, Weight
+from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "DecisionOutcome",
     "DecisionState",
     "Definition",
+    "FirstView",
     "Grant",
     "Hook",
     "Incident",
@@ -33,6 +35,7 @@ __all__ = [
     "Policy",
     "Provider",
     "Role",
+    "SavedView",
     "Secret",
     "StoredVerdict",
     "Token",

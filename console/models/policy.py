@@ -41,6 +41,10 @@ class Policy(models.Model):
     moves_money = models.CharField(max_length=3, choices=Weight, blank=True)
     is_irreversible = models.CharField(max_length=3, choices=Weight, blank=True)
     compensation = models.TextField(blank=True)  # how an effect is taken back, in words
+    summary = models.CharField(
+        max_length=200, blank=True, default="", db_default=""
+    )  # the sentence of its calls; empty: by name and arguments
+    redacted = models.TextField(blank=True, default="", db_default="")  # names of arguments that are hidden beside the usual ones
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     username = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -54,3 +58,8 @@ class Policy(models.Model):
 
     def __str__(self) -> str:
         return f"policy {self.version} of {self.tool}"
+
+    @property
+    def redacted_names(self) -> tuple[str, ...]:
+        """One by one, as they were typed: separated by commas, spaces or lines."""
+        return tuple(dict.fromkeys(self.redacted.replace(",", " ").split()))

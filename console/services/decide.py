@@ -39,6 +39,7 @@ from console.services.decisions import current_decisions
 from console.services.deliver import Attempt, announce, as_column, attempt, find_ending, has_begun, lock, mark_written, turn_of
 from console.services.evidence import find_contradiction, find_verdict
 from console.stores import UnknownStore, get_store
+from console.tool_rules import read_rules
 from console.trouble import log_unexpected, name_of
 
 __all__ = ["STATUS", "Answer", "AnswerKind", "DecisionRequest", "decide", "preview", "withdraw"]
@@ -247,7 +248,7 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
             other = after.decision if after else other
         if other is not None and other.is_pending:
             return _pending(other, item)
-        item = get_action(get_store(item.store), item.ref)
+        item = get_action(get_store(item.store), item.ref, read_rules())
         if item.action is not None and not item.action.is_open:
             return _closed(item.ref, item)
     return Answer(kind=AnswerKind.PENDING, detail="others are deciding about it right now; look again", item=item)
@@ -517,7 +518,7 @@ def _ending_of(ref: ActionRef) -> Entry | None:
 def _look_again(item: ActionItem) -> ActionItem | None:
     """The action as it is now; None where its store does not answer: what happened is known all the same."""
     try:
-        return get_action(get_store(item.store), item.ref)
+        return get_action(get_store(item.store), item.ref, read_rules())
     except (ActionsError, UnknownStore):
         return None
     except Exception as exc:

@@ -7,13 +7,15 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from actions.errors import ActionsError
 from actions.resolvers.base import Windows
 from actions.resolvers.claim import Roles
 from actions.rules import check_text
+from actions.summary import problem_of_summary
+from actions.tool_rules import hidden_name
 from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
@@ -35,6 +37,8 @@ CHANGEABLE = (
     "moves_money",
     "is_irreversible",
     "compensation",
+    "summary",
+    "redacted",
 )
 """What a person may set of a policy."""
 
@@ -127,6 +131,9 @@ def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: 
         return current
     try:
         with transaction.atomic(durable=True):
+            # One after the other, so that versions of the rules (`tool_rules.read_book`) are seen in the order of their numbers.
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(hashtext('console_policy'))")
             new.save(force_insert=True)
             _follow(new)
     except IntegrityError as exc:
@@ -164,12 +171,17 @@ def _check(policy: Policy) -> None:
         raise InvalidPolicy(
             "retention_s", "must be longer than tool time-out and settle window together, else absence never means anything"
         )
-    for name in ("recipient", "amount", "currency", "reference", "compensation"):
+    for name in ("recipient", "amount", "currency", "reference", "compensation", "summary", "redacted"):
         value = getattr(policy, name)
-        limit = 2_000 if name == "compensation" else 200
+        limit = 2_000 if name in ("compensation", "redacted") else 200
         if not isinstance(value, str) or len(value) > limit:
             raise InvalidPolicy(name, f"a text of at most {limit} characters")
         try:
             check_text(name, value)
         except ActionsError as exc:
             raise InvalidPolicy(name, str(exc)) from exc
+    if problem := problem_of_summary(policy.summary):
+        raise InvalidPolicy("summary", problem)
+    for said in policy.redacted_names:
+        if not hidden_name(said):
+            raise InvalidPolicy("redacted", f"{said[:40]!r} is no name of an argument")

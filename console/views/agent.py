@@ -13,6 +13,7 @@ from console.checks import recent_check
 from console.htmx import render_part
 from console.services.evict import is_waited_for
 from console.stores import get_store
+from console.tool_rules import read_rules
 from console.views.gate import signed_in
 
 TURNS = 30
@@ -25,7 +26,7 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     """The agent's page; those limited to some tools see their own calls and what became of them, not the agent's words."""
     if not may_somewhere(request.user, Right.READ, store=store):
         raise Http404(f"no store is called {store!r}")
-    found = read_agent(get_store(store), agent, turns=TURNS, actions=ACTIONS, before_turn=_before(request))
+    found = read_agent(get_store(store), agent, turns=TURNS, actions=ACTIONS, before_turn=_before(request), rules=read_rules())
     sees_all = may(request.user, Right.READ, store=store)
     may_see = visible(request.user)
     actions = tuple(item for item in found.actions if sees_all or (item.action and may_see(store, item.action.tool)))

@@ -18,6 +18,7 @@ from console.management.base import printable, refuse
 from console.models import KnownCount
 from console.shapes import item_json
 from console.stores import list_stores
+from console.tool_rules import read_rules
 
 _HEADINGS = ("STATE", "AGE", "TOOL", "ACTION", "WHAT")
 
@@ -35,7 +36,7 @@ class Command(Base):
         stores = list_stores()
         if not stores:
             refuse("no store is configured; set ACTION_STORES")
-        page = list_actions(stores, ActionFilter(), limit=MAX_ROWS_PER_STORE * len(stores))
+        page = list_actions(stores, ActionFilter(), limit=MAX_ROWS_PER_STORE * len(stores), rules=read_rules())
         if options["json"]:
             for item in page.items:
                 self.stdout.write(json.dumps(item_json(item)))
