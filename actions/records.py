@@ -146,6 +146,14 @@ class ActionsRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesRead:
+    """What one bounded read of a store's leases saw, those that end last first."""
+
+    leases: tuple[Lease, ...]
+    is_truncated: bool  # there are more than were asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionEnd:
     """An end as somebody decided it. `resolution` says how it is known; `reason` is the decider's own text."""
 
@@ -173,7 +181,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingState:
-    """What an agent says it is doing; the newest version."""
+    """What an agent says it is doing: the newest version, or one of those before."""
 
     agent: str
     version: int

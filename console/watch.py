@@ -17,9 +17,10 @@ from django.db import DatabaseError, connection
 
 from actions.errors import StoreError
 from actions.queries import MAX_ROWS_PER_STORE
-from actions.records import OPEN_STATUSES, Action, Reading, Watch
+from actions.records import OPEN_STATUSES, Action, ActionRef, Reading, Watch
 from actions.rules import state_of_reading
 from console.services.changes import read_changes
+from console.services.observe import Observer, observe_end
 from console.stores import ActionStore, get_store
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,10 @@ CHANGED = "changed"
 PING = "ping"
 PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+LEASES_EVERY = 5
+"""How many pauses lie between two looks at the leases of all agents; a change of the store's numbers is a reason to look at once."""
+ENDS_AT_ONCE = 50
+"""How many calls that are no longer open are looked at in one turn; the others wait for the next."""
 _LOAD = 4  # asking may take at most a fifth of the time, however many rows are open
 
 
@@ -110,7 +115,9 @@ class Watcher:
     def _start(self) -> None:
         """A stop event of their own for each generation: threads of the one before may still be asking a slow store."""
         self._stop = stop = threading.Event()
-        watches: list[Callable[[], set[str]]] = [_StoreWatch(name).poll for name in settings.ACTION_STORES]
+        watches: list[Callable[[], set[str]]] = [
+            _StoreWatch(name, look_every_s=LEASES_EVERY * self._pause_s).poll for name in settings.ACTION_STORES
+        ]
         for poll in [*watches, _ConsoleWatch().poll]:
             thread = threading.Thread(target=self._run, args=(poll, stop), name="watcher", daemon=True)
             self._threads.append(thread)
@@ -147,10 +154,15 @@ class Watcher:
 
 
 class _StoreWatch:
-    """One store: its numbers, and the rows behind them where the numbers moved."""
+    """One store: its numbers, the rows behind them where the numbers moved, and what is seen there that nobody else keeps."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, look_every_s: float = LEASES_EVERY * PAUSE_S) -> None:
         self._name = name
+        self._observer = Observer(name)
+        self._look_every_s = look_every_s
+        self._look_at = 0.0
+        self._open: frozenset[ActionRef] = frozenset()
+        self._gone: list[ActionRef] = []  # were open, and are not any more
         self._numbers: tuple[int, int | None, int] | None = None
         self._rows: frozenset[tuple[object, ...]] | None = None
         self._is_down = False
@@ -158,7 +170,9 @@ class _StoreWatch:
     def poll(self) -> set[str]:
         """The store's name where its screen may have changed, else nothing."""
         try:
-            has_changed = self._has_changed(get_store(self._name))
+            store = get_store(self._name)
+            has_changed = self._has_changed(store)
+            self._observe(store)
         except StoreError:
             if self._is_down:
                 raise
@@ -177,11 +191,30 @@ class _StoreWatch:
         rows = frozenset(_visible_part(reading, leases_known=store.leases_known) for reading in read.readings)
         before, self._rows = (self._numbers, self._rows), rows
         self._numbers = numbers
+        now_open = frozenset(
+            ActionRef(self._name, r.action.agent, r.action.seq) for r in read.readings if isinstance(r.action, Action)
+        )
+        self._gone += sorted(self._open - now_open)
+        self._open, self._look_at = now_open, 0.0
         old_numbers, old_rows = before
         if old_numbers is None:
             return False
         # A new entry is a change of the history; a renewed lease or an agent's turn is none of the queue's.
         return rows != old_rows or numbers[2] != old_numbers[2]
+
+    def _observe(self, store: ActionStore) -> None:
+        """Write down what is seen. A database of ours that cannot be written just now stops no update: what was news is news again."""
+        try:
+            if store.leases_known and time.monotonic() >= self._look_at:
+                self._observer.observe(store.read_leases(limit=MAX_ROWS_PER_STORE).leases)
+                self._look_at = time.monotonic() + self._look_every_s
+            for ref in self._gone[:ENDS_AT_ONCE]:
+                observe_end(store, ref)
+                self._gone.remove(ref)
+        except DatabaseError as exc:
+            log.warning("what was seen in store %s is not written down: %s", self._name, type(exc).__name__)
+        finally:
+            connection.close()  # this thread's own; it goes back to the pool
 
 
 class _ConsoleWatch:

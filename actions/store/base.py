@@ -20,6 +20,7 @@ from actions.records import (
     ChainHead,
     Entry,
     Lease,
+    LeasesRead,
     Link,
     NewEntry,
     Output,
@@ -111,6 +112,13 @@ class ActionStore(Protocol):
         """
         ...
 
+    def read_leases(self, *, limit: int) -> LeasesRead:
+        """The leases of all agents in one statement, those that end last first, then by agent; at most `limit`. Takes no lock.
+
+        So where there are more, what is live or died last is among them. Empty where leases are not known.
+        """
+        ...
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:
@@ -127,6 +135,14 @@ class ActionStore(Protocol):
 
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
         """The newest working state (the head); None where the agent has none."""
+        ...
+
+    def list_working_states(self, agent: str, *, limit: int, before: int | None = None) -> tuple[WorkingState | Unreadable, ...]:
+        """The versions that the agent left, newest first, at most `limit`; with `before` those with a smaller number. Never the head."""
+        ...
+
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        """An agent's outputs, whole, by their refs' ids as Recall reads them for a briefing, at most `limit`. Each may be a megabyte."""
         ...
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:

@@ -78,7 +78,7 @@ def unreadable(record_id: str, problem: str) -> Unreadable:
     """What is known of a record that cannot be decoded: the agent and number that its id claims."""
     match = _RECORD_ID.fullmatch(record_id)
     agent, kind, tail = match.groups() if match else (record_id.split(":", 1)[0], "", "")
-    seq = int(tail) if kind in ("act", "turn") and tail.isascii() and tail.isdigit() and len(tail) < 19 else None
+    seq = int(tail) if kind in ("act", "turn", "ws") and tail.isascii() and tail.isdigit() and len(tail) < 19 else None
     return Unreadable(record_id=record_id, agent=agent, seq=seq, problem=problem)
 
 

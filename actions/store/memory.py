@@ -23,6 +23,7 @@ from actions.records import (
     ChainHead,
     Entry,
     Lease,
+    LeasesRead,
     Link,
     NewEntry,
     Output,
@@ -63,7 +64,7 @@ from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, req
 from actions.times import RELEASED, Instant
 
 NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
-_NUMBER = re.compile(r":(?:act|turn):([0-9]{1,18})\Z", re.ASCII)
+_NUMBER = re.compile(r":(?:act|turn|ws):([0-9]{1,18})\Z", re.ASCII)
 
 
 class LeaseRow(NamedTuple):
@@ -181,6 +182,13 @@ class MemoryStore:
                 raise ActionNotFound(ActionRef(self.name, agent, seq))
             return self._read(action_id(agent, seq), self.clock())
 
+    def read_leases(self, *, limit: int) -> LeasesRead:
+        with self._lock:
+            now = self.clock()
+            agents = sorted(self.leases, key=lambda agent: (-self.leases[agent].expires_at, agent))
+            found = (self._lease(agent, now) for agent in agents[:limit])
+            return LeasesRead(leases=tuple(lease for lease in found if lease is not None), is_truncated=len(agents) > limit)
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:
@@ -201,10 +209,17 @@ class MemoryStore:
             metadata = self.records.get(head_id(agent))
         if metadata is None:
             return None
-        try:
-            return decode_working_state(head_id(agent), metadata)
-        except RecordUnreadable as exc:
-            return unreadable(exc.record_id, exc.problem)
+        return _decode_state(head_id(agent), metadata)
+
+    def list_working_states(self, agent: str, *, limit: int, before: int | None = None) -> tuple[WorkingState | Unreadable, ...]:
+        with self._lock:
+            return tuple(_decode_state(key, self.records[key]) for key in self._newest(agent, "working_state", limit, before))
+
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        wanted = {"record": "output", "recall_agent": agent}
+        with self._lock:
+            found = [key for key in sorted(self.records) if _contains(self.records[key], wanted)]
+            return tuple(_decode_output(key, self.records[key]) for key in found[: max(limit, 0)])
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         wanted = {"record": "pointer", "recall_agent": agent}
@@ -328,12 +343,7 @@ class MemoryStore:
 
     def _find_output(self, agent: str, ref: str) -> Output | Unreadable | None:
         record_id = output_id(agent, ref)
-        if record_id not in self.records:
-            return None
-        try:
-            return decode_output(record_id, self.records[record_id])
-        except RecordUnreadable as exc:
-            return unreadable(exc.record_id, exc.problem)
+        return _decode_output(record_id, self.records[record_id]) if record_id in self.records else None
 
     def _newest(self, agent: str, record: str, limit: int, before: int | None) -> list[str]:
         """Ids of the newest records, by the number in the id: it alone is unique. Ids without a number come last."""
@@ -387,6 +397,20 @@ def _number(record_id: str) -> int:
 def _decode_turn(record_id: str, metadata: Metadata) -> Turn | Unreadable:
     try:
         return decode_turn(record_id, metadata)
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
+
+
+def _decode_state(record_id: str, metadata: Metadata) -> WorkingState | Unreadable:
+    try:
+        return decode_working_state(record_id, metadata)
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
+
+
+def _decode_output(record_id: str, metadata: Metadata) -> Output | Unreadable:
+    try:
+        return decode_output(record_id, metadata)
     except RecordUnreadable as exc:
         return unreadable(exc.record_id, exc.problem)
 

@@ -43,6 +43,7 @@ from actions.records import (
     ChainHead,
     Entry,
     Lease,
+    LeasesRead,
     Link,
     NewEntry,
     Output,
@@ -211,6 +212,19 @@ class MongoStore:
             raise ActionNotFound(ActionRef(self.name, agent, seq))
         return self._reading(rows[0])
 
+    def read_leases(self, *, limit: int) -> LeasesRead:
+        """By the range of `_id` that holds this collection's."""
+        stages: shapes.Stages = [
+            {"$match": {"_id": shapes.leases_of(self._address.collection)}},
+            {"$sort": {"expires_at": -1, "_id": 1}},
+            {"$limit": limit + 1},
+            {"$addFields": {"now": "$$NOW"}},
+        ]
+        with self._connect() as db:
+            rows = list(db[LEASES].aggregate(stages, batchSize=_ROWS))
+        leases = tuple(read_lease(self._address.collection, row, read_time(row["now"])) for row in rows[:limit])
+        return LeasesRead(leases=leases, is_truncated=len(rows) > limit)
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:
@@ -234,6 +248,14 @@ class MongoStore:
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
         rows = self._find({"_id": head_id(agent)}, limit=1) if can_be_stored(agent) else []
         return _decoded(decode_working_state, rows[0]) if rows else None
+
+    def list_working_states(self, agent: str, *, limit: int, before: int | None = None) -> tuple[WorkingState | Unreadable, ...]:
+        rows = self._newest(agent, "working_state", "ws", limit=limit, before=before)
+        return tuple(_decoded(decode_working_state, row) for row in rows)
+
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        rows = self._find(shapes.outputs_of(agent), limit=limit) if can_be_stored(agent) else []
+        return tuple(_decoded(decode_output, row) for row in rows)
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         rows = self._find(shapes.pointers_of(agent), limit=limit) if can_be_stored(agent) else []

@@ -227,6 +227,10 @@ def pointers_of(agent: str) -> dict[str, Any]:
     return {"$and": [entry("recall_agent", agent), entry("record", "pointer"), {"md": {"$not": entry("removed", True)["md"]}}]}
 
 
+def outputs_of(agent: str) -> dict[str, Any]:
+    return {"$and": [entry("recall_agent", agent), entry("record", "output")]}
+
+
 def settled_ids(agent: str, seq: int) -> list[str]:
     """What a settle reads at once: the action, the agent's head, and the usual output of its arguments."""
     return [action_id(agent, seq), head_id(agent), output_id(agent, args_ref(seq))]

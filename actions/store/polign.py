@@ -36,6 +36,7 @@ from actions.records import (
     ChainHead,
     Entry,
     Lease,
+    LeasesRead,
     Link,
     NewEntry,
     Output,
@@ -81,7 +82,7 @@ PAGE = 1_000
 OVERLAP = 100
 WINDOW = 200
 """How many of an agent's newest turns are looked at in a settle."""
-_NUMBER = re.compile(r":(?:act|turn):([0-9]{1,18})\Z", re.ASCII)
+_NUMBER = re.compile(r":(?:act|turn|ws):([0-9]{1,18})\Z", re.ASCII)
 _NUMBERS = frozenset({"epoch", "seq", "tokens", "version"})
 _WATERMARK_DIGITS = 15  # 60 bits of it
 
@@ -192,6 +193,10 @@ class PolignStore:
             raise ActionNotFound(ActionRef(self.name, agent, seq))
         return _reading(action_id(agent, seq), record.metadata, at)
 
+    def read_leases(self, *, limit: int) -> LeasesRead:
+        """Always empty: leases cannot be listed."""
+        return LeasesRead(leases=(), is_truncated=False)
+
     # --- one agent ---
 
     def find_lease(self, agent: str) -> Lease | None:
@@ -209,6 +214,16 @@ class PolignStore:
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
         found = self._find([head_id(agent)], until=self._until())
         return _decoded(decode_working_state, head_id(agent), found[head_id(agent)]) if found else None
+
+    def list_working_states(self, agent: str, *, limit: int, before: int | None = None) -> tuple[WorkingState | Unreadable, ...]:
+        listed = self._newest(agent, "working_state", limit=limit, before=before, until=self._until(), number="version")
+        return tuple(_decoded(decode_working_state, record_id, metadata) for record_id, metadata in listed.rows)
+
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        if not _can_be_stored(agent) or limit < 1:
+            return ()
+        listed = self._list({"record": "output", "recall_agent": agent}, limit=limit)
+        return tuple(_decoded(decode_output, record_id, metadata) for record_id, metadata in listed.rows)
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         if not _can_be_stored(agent):
@@ -338,7 +353,7 @@ class PolignStore:
         params = {"filter": json.dumps(wanted), "limit": str(limit), "offset": str(offset), "typed": "true"}
         return self._server.read(f"{self._path}/vectors", until=until, params=params)
 
-    def _newest(self, agent: str, record: str, *, limit: int, before: int | None, until: float) -> Listed:
+    def _newest(self, agent: str, record: str, *, limit: int, before: int | None, until: float, number: str = "seq") -> Listed:
         """An agent's newest records of one kind, newest first, by the number in the id; those without one come last.
 
         Up to 1000 are all read and put in order here. Beyond that only those are asked for whose metadata say a number near the newest,
@@ -353,7 +368,7 @@ class PolignStore:
             near: dict[str, object] = {"$gte": top - limit - OVERLAP}
             if before is not None:
                 near["$lt"] = before
-            listed = self._list(wanted | {"seq": near}, limit=limit + 10 * PAGE, until=until)
+            listed = self._list(wanted | {number: near}, limit=limit + 10 * PAGE, until=until)
         rows = [row for row in listed.rows if before is None or 0 <= number_of(row[0]) < before]
         rows.sort(key=lambda row: (number_of(row[0]), row[0]), reverse=True)
         return Listed(rows=tuple(rows[:limit]), total=listed.total, at=listed.at)
@@ -500,7 +515,7 @@ def chain_of(name: str, address: Address) -> str:
 
 
 def number_of(record_id: str) -> int:
-    """The number in an action's or a turn's id, which alone is unique; -1 where there is none."""
+    """The number in an action's, a turn's or a working state's id, which alone is unique; -1 where there is none."""
     match = _NUMBER.search(record_id)
     return int(match[1]) if match else -1
 

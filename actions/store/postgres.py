@@ -34,6 +34,7 @@ from actions.records import (
     ChainHead,
     Entry,
     Lease,
+    LeasesRead,
     Link,
     NewEntry,
     Output,
@@ -202,6 +203,16 @@ class PostgresStore:
             raise ActionNotFound(ActionRef(self.name, agent, seq))
         return reading_of_row(rows[0])
 
+    def read_leases(self, *, limit: int) -> LeasesRead:
+        def read(connection: Connection) -> LeasesRead:
+            if not self._look(connection).has_registry:
+                return LeasesRead(leases=(), is_truncated=False)
+            rows = self._database.all(connection, "read_leases", self._where() | {"limit": limit + 1})
+            leases = tuple(lease for row in rows[:limit] if (lease := lease_in_microseconds(row)) is not None)
+            return LeasesRead(leases=leases, is_truncated=len(rows) > limit)
+
+        return self._database.read(read)
+
     def _listed(self, row: Row) -> Reading:
         """One row of `read_actions`: metadata as text only where they are not as Recall writes them."""
         record_id, text, body, *values = row[:8]
@@ -237,6 +248,15 @@ class PostgresStore:
     def find_working_state(self, agent: str) -> WorkingState | Unreadable | None:
         rows = self._read_records("read_records", {"ids": [head_id(agent)]}) if can_be_stored(agent) else []
         return decoded(decode_working_state, *rows[0]) if rows else None
+
+    def list_working_states(self, agent: str, *, limit: int, before: int | None = None) -> tuple[WorkingState | Unreadable, ...]:
+        params = {"agent": agent, "limit": limit, "before": before}
+        rows = self._read_records("list_working_states", params) if can_be_stored(agent) else []
+        return tuple(decoded(decode_working_state, record_id, text) for record_id, text in rows)
+
+    def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
+        rows = self._read_records("list_outputs", {"agent": agent, "limit": limit}) if can_be_stored(agent) else []
+        return tuple(decoded(decode_output, record_id, text) for record_id, text in rows)
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         rows = self._read_records("list_pointers", {"agent": agent, "limit": limit}) if can_be_stored(agent) else []

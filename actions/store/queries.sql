@@ -92,9 +92,23 @@ FROM (
 WHERE %(before)s::numeric IS NULL OR number < %(before)s::numeric
 ORDER BY number DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
 
+-- name: list_working_states
+SELECT id, metadata::text
+FROM (
+    SELECT id, metadata, substring(id FROM ':ws:([0-9]{{1,18}})$')::bigint AS number FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'working_state')
+) AS found
+WHERE %(before)s::numeric IS NULL OR number < %(before)s::numeric
+ORDER BY number DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
+
 -- name: list_pointers
 SELECT id, metadata::text FROM {records}
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'pointer') AND NOT metadata @> '{{"removed": true}}'
+ORDER BY id COLLATE "C" LIMIT %(limit)s
+
+-- name: list_outputs
+SELECT id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'output')
 ORDER BY id COLLATE "C" LIMIT %(limit)s
 
 -- name: read_records
@@ -106,6 +120,18 @@ WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 SELECT l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock.at)
 FROM clock
 JOIN {leases} AS l ON l.collection = %(collection)s AND l.name = %(agent)s
+
+-- name: read_leases
+-- Of all agents, those that end last first. Whole microseconds, as in read_actions. No lock.
+WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at)
+SELECT l.name, l.holder, l.epoch,
+    (extract(epoch FROM least(greatest(l.expires_at, '0001-01-01Z'), '9999-12-31 23:59:59Z')) * 1000000)::bigint, clock.at
+FROM clock
+CROSS JOIN (
+    SELECT name, holder, epoch, expires_at FROM {leases} WHERE collection = %(collection)s
+    ORDER BY expires_at DESC, name COLLATE "C" LIMIT %(limit)s
+) AS l
+ORDER BY l.expires_at DESC, l.name COLLATE "C"
 
 -- name: settle_look
 -- Statement 1 of a settle: what this decision id wrote before, and whether there is anything to settle. Locks nothing.

@@ -11,6 +11,7 @@ from console.models.hook import Hook, Provider
 from console.models.inquiry import Incident, Inquiry, StoredVerdict
 from console.models.known_count import KnownCount
 from console.models.note import Note
+from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.policy import Mode, Policy, Weight
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
@@ -25,18 +26,21 @@ __all__ = [
     "Definition",
     "FirstView",
     "Grant",
+    "HolderState",
     "Hook",
     "Incident",
     "Inquiry",
     "KnownCount",
     "Mode",
     "Note",
+    "Observation",
     "Pace",
     "Policy",
     "Provider",
     "Role",
     "SavedView",
     "Secret",
+    "SeenEnd",
     "StoredVerdict",
     "Token",
     "Weight",

@@ -12,14 +12,17 @@ from uuid import uuid4
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import OperationalError, connection
 
 from actions.errors import StoreUnavailable
 from actions.store.memory import MemoryStore
+from console import watch
+from console.models import Observation, SeenEnd
 from console.services.decide import DecisionRequest, decide
 from console.services.deliver import deliver
 from console.stores import get_store
 from console.watch import CHANGED, PING, Watcher
+from local.processes import wait_until
 from tests.console.conftest import MemoryWriter
 from tests.console.coroutines import run_to_end
 from tests.recall_writer import RecordWriter
@@ -282,3 +285,40 @@ def test_many_tabs_cost_one_watcher(memory: RecordWriter, watcher: Watcher) -> N
             await ear.leave()
 
     run_to_end(run())
+
+
+def test_who_holds_an_agent_and_ends_that_are_not_ours_are_written_down(records: RecordWriter, watcher: Watcher) -> None:
+    records.lease("billing-7", "pod-a:1:aaaa", 1, "live")
+    records.action("billing-7", 1)
+    records.action("billing-7", 2)
+
+    def is_seen() -> bool:
+        return Observation.objects.filter(holder="pod-b:1:bbbb").exists() and SeenEnd.objects.exists()
+
+    async def check(ear: Ear) -> None:
+        await sync_to_async(records.action)("billing-7", 1, status="failed", written_epoch=2)
+        await sync_to_async(records.lease)("billing-7", "pod-b:1:bbbb", 3, "live")
+        await in_thread(lambda: wait_until(is_seen, what="observation and end"))
+
+    listen(watcher, check)
+
+    assert list(SeenEnd.objects.values_list("agent", "seq", "status", "written_epoch")) == [("billing-7", 1, "failed", 2)]
+    assert list(Observation.objects.order_by("lowest_epoch").values_list("holder", "state")) == [
+        ("pod-a:1:aaaa", "released"),
+        ("pod-b:1:bbbb", "live"),
+    ]
+
+
+def test_a_database_of_ours_that_cannot_be_written_stops_no_update(
+    memory: MemoryWriter, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OperationalError("read-only")
+
+    monkeypatch.setattr(watch.Observer, "observe", refuse)
+
+    async def check(ear: Ear) -> None:
+        memory.action("billing-7", 1)
+        assert await ear.hears() == CHANGED
+
+    listen(watcher, check)
