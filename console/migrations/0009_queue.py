@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("auth", "0012_alter_user_first_name_max_length"),
-        ("console", "0006_secrets_set_with_a_version"),
+        ("console", "0012_observations"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,17 +1,18 @@
-"""Filters of the queue that people keep under a name. A name is its owner's; a shared one is everybody's to use, its owner's and admins' to change."""
+"""Filters of the queue that people keep under a name. A shared one is everybody's to use, its owner's and admins' to change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, When
 from django.http import Http404
 
 from actions.errors import InvalidDecision
 from actions.rules import check_text, has_visible_text
-from console.access import Right, may
+from console.access import Person, Right, may
 from console.models import FirstView, SavedView
 from console.models.saved_view import MAX_NAME_CHARS, MAX_QUERY_CHARS
 
@@ -34,9 +35,9 @@ class View:
     is_first: bool  # their queue begins with it
 
 
-def list_views(user: User | AnonymousUser) -> tuple[View, ...]:
+def list_views(user: Person) -> tuple[View, ...]:
     """This person's own views, then those that others share, each by name; at most MAX_OWN and MAX_SHARED. One statement."""
-    return tuple(_as_view(row, user) for row in _seen_by(user).order_by("-is_own", "name", "pk")[: MAX_OWN + MAX_SHARED])
+    return tuple(_as_view(row, user) for row in _seen_by(user)[: MAX_OWN + MAX_SHARED])
 
 
 def save_view(name: str, query: str, *, by: User, is_shared: bool = False) -> View:
@@ -94,7 +95,7 @@ def begin_with(number: int | None, *, by: User) -> None:
         raise _missing() from exc
 
 
-def find_view(number: int, user: User | AnonymousUser) -> View:
+def find_view(number: int, user: Person) -> View:
     """Raises Http404 where there is none, or it is somebody else's own: both look the same."""
     row = _seen_by(user).filter(pk=number).first()
     if row is None:
@@ -102,18 +103,14 @@ def find_view(number: int, user: User | AnonymousUser) -> View:
     return _as_view(row, user)
 
 
-def _seen_by(user: User | AnonymousUser) -> QuerySet[SavedView]:
-    return (
-        SavedView.objects.select_related("owner")
-        .filter(Q(owner_id=user.pk) | Q(is_shared=True))
-        .annotate(
-            is_first=Exists(FirstView.objects.filter(user_id=user.pk, view=OuterRef("pk"))),
-            is_own=ExpressionWrapper(Q(owner_id=user.pk), output_field=BooleanField()),
-        )
-    )
+def _seen_by(user: Person) -> QuerySet[SavedView]:
+    number = user.pk or 0
+    is_first = Exists(FirstView.objects.filter(user_id=number, view=OuterRef("pk")))
+    rows = SavedView.objects.select_related("owner").filter(Q(owner_id=number) | Q(is_shared=True)).annotate(is_first=is_first)
+    return rows.order_by(Case(When(owner_id=number, then=0), default=1), "name", "pk")
 
 
-def _as_view(row: SavedView, user: User | AnonymousUser) -> View:
+def _as_view(row: Any, user: Person) -> View:
     is_own = row.owner_id == user.pk
     return View(
         id=row.pk,
@@ -123,7 +120,7 @@ def _as_view(row: SavedView, user: User | AnonymousUser) -> View:
         is_shared=row.is_shared,
         is_own=is_own,
         may_change=is_own or (row.is_shared and may(user, Right.ADMIN)),
-        is_first=row.is_first,  # type: ignore[attr-defined]
+        is_first=row.is_first,
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +57,7 @@ class Row:
     clock: EvidenceClock | None = None
     is_late: bool = False
     crash: CrashGroup | None = None
-    crash_size: int = 0  # how many calls of that group are on this page
+    crash_refs: tuple[ActionRef, ...] = ()  # on the first strip of a group: its calls on this page that may be asked about
 
     @property
     def href(self) -> str:
@@ -226,25 +225,34 @@ def _rows(
 ) -> Iterator[Row]:
     refs = [item.ref for item in items]
     decisions, notes, standings = current_decisions(refs), latest_notes(refs), standings_of(refs)
-    sizes = Counter(group.key for ref in refs if (group := groups.get(ref)) is not None)
+    askable = {
+        item.ref for item in items if _is_askable(item) and may_settle(item.store, item.action.tool if item.action else "")
+    }
     heading: tuple[str, str] = ("", "")
     for item in items:
         crash = groups.get(item.ref)
         before, heading = heading, (crash.key, crash.label) if crash else ("", _heading_of(item, is_grouped=bool(groups)))
+        is_new = heading != before
         decision = decisions.get(item.ref)
         yield Row(
             item=item,
-            group=heading[1] if heading != before else "",
+            group=heading[1] if is_new else "",
             crash=crash,
-            crash_size=sizes[crash.key] if crash else 0,
+            crash_refs=_askable_of(crash, groups, askable, refs) if crash and is_new else (),
             decision=decision if decision and decision.is_pending else None,
             note=notes.get(item.ref),
             is_open_beside=item.ref == opened,
             standing=standings.get(item.ref),
-            can_be_selected=_is_askable(item) and may_settle(item.store, item.action.tool if item.action else ""),
+            can_be_selected=item.ref in askable,
             clock=evidence_clock(item, standings.get(item.ref), book.policy_of(item.action.tool)) if item.action else None,
             is_late=is_late(item),
         )
+
+
+def _askable_of(
+    crash: CrashGroup, groups: Mapping[ActionRef, CrashGroup], askable: Collection[ActionRef], refs: Sequence[ActionRef]
+) -> tuple[ActionRef, ...]:
+    return tuple(ref for ref in refs if ref in askable and (group := groups.get(ref)) is not None and group.key == crash.key)
 
 
 def _heading_of(item: ActionItem, *, is_grouped: bool) -> str:
