@@ -266,7 +266,9 @@ def test_it_costs_the_same_however_long_the_story(
     client = browser(ana)
     client.get(path_of(ref))
 
-    with django_assert_num_queries(10):  # session, user, roles, policies, decision, note; inquiry, policy, incidents of it, open incidents
+    with django_assert_num_queries(
+        10
+    ):  # session, user, roles, policies, decision, note; inquiry, policy, incidents of it, open incidents
         client.get(path_of(ref))
 
 
