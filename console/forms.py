@@ -57,7 +57,7 @@ _CLASS_CHOICES = [
 
 BY_CRASH = "crash"
 _LABELS = {
-    "state": "Why open",
+    "state": "State",
     "cls": "Class",
     "tool": "Tool",
     "store": "Store",

@@ -9,6 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from console.services.saved_views import save_view
 from tests.browser.conftest import SignedIn
 from tests.recall_writer import RecallWriter
 
@@ -21,6 +22,8 @@ PAGES = {
     "queue": "/",
     "queue with filters": "/?state=done,failed,abandoned&class=any&text=a",
     "empty queue": "/?text=nothing-like-this",
+    "queue by crash": "/?group=crash",
+    "saved views": "/views/?tool=send_email",
     "queue and action": "/?open=main/m-1/1",
     "action": "/actions/main/m-1/1/",
     "closed action": "/actions/main/m-1/2/",
@@ -59,6 +62,7 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
     records.lease("live-1", state="live")
     records.action("live-1", 1, tool="book_courier", status="unknown")
     records.action("broken-1", 1, body="{")
+    save_view("Late mails", "tool=send_email&age=300", by=ana, is_shared=True)
     page = signed_in(ana)
     for path in ("/actions/main/live-1/1/",):
         page.goto(path)

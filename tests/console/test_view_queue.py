@@ -451,13 +451,13 @@ def test_each_condition_is_a_chip_that_takes_away_itself_alone(memory: RecordWri
     assert chips is not None
     found = [(text_of(words), unescape(href)) for href, words in re.findall(r'href="([^"]*)">(.*?)</a>', chips[0], re.DOTALL)]
     assert found[:-1] == [
-        ("Why open: unknown ×, remove", "?tool=send_email,pay&age=300&text=%3Cb%3E"),
+        ("State: unknown ×, remove", "?tool=send_email,pay&age=300&text=%3Cb%3E"),
         ("Tool: send_email ×, remove", "?state=unknown&tool=pay&age=300&text=%3Cb%3E"),
         ("Tool: pay ×, remove", "?state=unknown&tool=send_email&age=300&text=%3Cb%3E"),
         ("Age: over 5 min ×, remove", "?state=unknown&tool=send_email,pay&text=%3Cb%3E"),
         ("Text: <b> ×, remove", "?state=unknown&tool=send_email,pay&age=300"),
     ]
-    assert "No action matches this filter. Why open: unknown, and Tool: send_email, and Tool: pay" in text_of(html)
+    assert "No action matches this filter. State: unknown · Tool: send_email · Tool: pay" in text_of(html)
     assert "conditions" not in page(ana)
 
 
