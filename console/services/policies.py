@@ -19,7 +19,9 @@ from actions.tool_rules import hidden_name
 from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
+from console.services.changes import bump
 from console.services.deliver import as_column
+from console.stores import store_names
 
 CHANGEABLE = (
     "resolver",
@@ -136,6 +138,8 @@ def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: 
                 cursor.execute("SELECT pg_advisory_xact_lock(hashtext('console_policy'))")
             new.save(force_insert=True)
             _follow(new)
+            for store in sorted(store_names()):  # sentences and places may change on every screen
+                bump(store)
     except IntegrityError as exc:
         current = policy_of(name)
         raise ChangedMeanwhile(f"the policy of {tool[:60]}", current.version, current.username) from exc

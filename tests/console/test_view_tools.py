@@ -11,6 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 from console.addresses import tool_address
 from console.models import Policy
 from console.policy_form import policy_values
+from console.services.changes import read_changes
 from console.services.decide import DecisionRequest, decide
 from console.services.policies import policy_of, save_policy
 from tests.console import own_resolver as world
@@ -341,3 +342,13 @@ def test_a_sentence_or_a_name_that_cannot_be_read_is_refused_at_its_field(
     assert problem in words_of(answer.content.decode())
     assert typed in answer.content.decode()
     assert not Policy.objects.exists()
+
+
+def test_a_new_version_tells_every_open_queue_and_an_unchanged_one_tells_nobody(memory: RecordWriter, amy: User) -> None:
+    before = read_changes().get("main", 0)
+
+    save_policy("send_email", {"summary": "Mail"}, seen_version=0, by=amy)
+    assert read_changes()["main"] == before + 1
+
+    save_policy("send_email", {"summary": "Mail"}, seen_version=1, by=amy)
+    assert read_changes()["main"] == before + 1
