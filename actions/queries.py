@@ -36,10 +36,13 @@ from actions.rules import state_of_reading
 from actions.side_by_side import ask_each
 from actions.store.base import ActionStore
 from actions.times import SECOND, Instant
+from actions.tool_rules import NO_RULE, NO_RULES, ToolRule, ToolRules
 
 MAX_ROWS_PER_STORE = 20_000
 """How many rows of one store a list reads; beyond, it says so (contract, Reading safely)."""
 MAX_LIMIT = 200
+COUNTED_UP_TO = 1_000
+"""No count of another filter goes further than one more than this; a text is looked for beside the list in at most so many rows."""
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 SortKey = tuple[int, int, str, str, int, str]
@@ -128,6 +131,8 @@ class ActionPage:
     previous: str | None
     total: int
     stores: tuple[StoreStatus, ...]
+    counts: tuple[int | None, ...] = ()  # of `counted`, at most COUNTED_UP_TO + 1; None: this read cannot tell
+    partly_searched: int = 0  # rows left out whose arguments are longer than the stored part in which the text was looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +156,18 @@ def list_actions(
     limit: int,
     cursor: str | None = None,
     may_see: Callable[[str, str], bool] = lambda store, tool: True,
+    rules: ToolRules = NO_RULES,
+    counted: Sequence[ActionFilter] = (),
 ) -> ActionPage:
     """Actions of all stores in the order of the queue: risk, began, store, agent, number. At most two round trips a store.
 
     The stores are asked side by side. Keyset paging: `cursor` is the `next` or `previous` of another page; rows that come or go never
     shift the others. `may_see(store, tool)` decides for each row, and for the total; it is asked in the caller's thread.
+
+    `rules` say how each tool's calls are read and what they weigh. A cursor remembers their `version`: whoever turns pages hands in
+    weights of that version (`rules_version`), else a row whose weight changes meanwhile can be passed over.
+
+    `counted`: other filters, counted in the rows that this list reads anyway.
 
     A store that does not answer is named in `stores`; the others go on. What it would have shown comes first on the page on which it
     answers again, and then nothing repeats and nothing is left out; where it stays away, the last page names it too.
@@ -169,30 +181,43 @@ def list_actions(
     reads = ask_each(asked, lambda store: _read_actions(store, wanted, agent))
     statuses: list[StoreStatus] = []
     rows: list[_Row] = []
+    counts = [_Count(one, _can_count(one, wanted, agent)) for one in counted]
+    partly_searched = 0
     for store, read in zip(asked, reads, strict=True):
         if isinstance(read, StoreError):
             statuses.append(StoreStatus(name=store.name, problem=read.problem, is_listed=False))
             continue
-        matching, in_doubt = _select(store, read, wanted, may_see)
-        rows.extend(matching)
+        found = _select(store, read, wanted, may_see, rules)
+        rows.extend(found.rows)
+        partly_searched += found.partly_searched
+        _count(counts, store, read, may_see, rules)
         counts_all = agent is None and wanted.statuses >= OPEN_STATUSES
-        statuses.append(StoreStatus(name=store.name, is_truncated=read.is_truncated, in_doubt=in_doubt if counts_all else None))
+        statuses.append(
+            StoreStatus(name=store.name, is_truncated=read.is_truncated, in_doubt=found.in_doubt if counts_all else None)
+        )
     rows.sort(key=lambda row: row.key)
     shown, before, after = _turn_to(place, rows, limit, away={status.name for status in statuses if not status.is_listed})
-    items, problems = _make_items(shown)
+    items, problems = _make_items(shown, rules)
     return ActionPage(
         items=items,
-        next=_write_cursor(after) if after else None,
-        previous=_write_cursor(before) if before else None,
+        next=_write_cursor(after, rules.version) if after else None,
+        previous=_write_cursor(before, rules.version) if before else None,
         total=len(rows),
         stores=tuple(replace(status, problem=problems.get(status.name, status.problem)) for status in statuses),
+        counts=tuple(count.said for count in counts),
+        partly_searched=partly_searched,
     )
 
 
-def get_action(store: ActionStore, ref: ActionRef) -> ActionItem:
+def rules_version(cursor: str | None) -> int | None:
+    """The version of the rules by which the page before this one was ordered; None on a first page. Raises InvalidQuery as `list_actions`."""
+    return _read_cursor(cursor).version
+
+
+def get_action(store: ActionStore, ref: ActionRef, rules: ToolRules = NO_RULES) -> ActionItem:
     """One action, arguments whole. Raises ActionNotFound and StoreError as `ActionStore.get_action` does."""
     reading = store.get_action(ref.agent, ref.seq)
-    return make_item(store, reading, _outputs_of(store, [reading]))
+    return make_item(store, reading, _outputs_of(store, [reading]), rules)
 
 
 def read_whole_args(store: ActionStore, action: Action) -> str:
@@ -206,27 +231,31 @@ def read_whole_args(store: ActionStore, action: Action) -> str:
     return output.content if isinstance(output, Output) else action.args
 
 
-def read_result(store: ActionStore, action: Action) -> str:
+def read_result(store: ActionStore, action: Action, rule: ToolRule = NO_RULE) -> str:
     """The whole result, redacted; the shortened text where its output is missing or unreadable."""
     whole = action.result
     if action.result_ref:
         output = store.read_outputs([(action.agent, action.result_ref)]).get((action.agent, action.result_ref))
         whole = output.content if isinstance(output, Output) else action.result
-    return redact_arguments(parse_arguments(whole)).text
+    return redact_arguments(parse_arguments(whole), rule.redacted).text
 
 
-def read_actions_of_agent(store: ActionStore, agent: str, *, limit: int, before: int | None = None) -> tuple[ActionItem, ...]:
+def read_actions_of_agent(
+    store: ActionStore, agent: str, *, limit: int, before: int | None = None, rules: ToolRules = NO_RULES
+) -> tuple[ActionItem, ...]:
     """One agent's newest actions of any status, newest number first, arguments whole. Raises StoreError as the store's reads do."""
     readings = store.list_agent_actions(agent, limit=limit, before=before)
     outputs = _outputs_of(store, readings)
-    return tuple(make_item(store, reading, outputs) for reading in readings)
+    return tuple(make_item(store, reading, outputs, rules) for reading in readings)
 
 
-def read_agent(store: ActionStore, agent: str, *, turns: int = 20, open_actions: int = 200) -> AgentView:
+def read_agent(
+    store: ActionStore, agent: str, *, turns: int = 20, open_actions: int = 200, rules: ToolRules = NO_RULES
+) -> AgentView:
     """One agent now: lease, working state, newest turns, open actions, pointers. Not one snapshot: a live agent may write between the reads."""
     read = store.read_actions(OPEN_STATUSES, limit=open_actions, agent=agent)
     outputs = _outputs_of(store, read.readings)
-    items = [make_item(store, reading, outputs) for reading in read.readings]
+    items = [make_item(store, reading, outputs, rules) for reading in read.readings]
     return AgentView(
         agent=agent,
         lease=store.find_lease(agent),
@@ -239,8 +268,10 @@ def read_agent(store: ActionStore, agent: str, *, turns: int = 20, open_actions:
     )
 
 
-def make_item(store: ActionStore, reading: Reading, outputs: dict[tuple[str, str], Output]) -> ActionItem:
-    """Shape one reading; `outputs` holds the whole arguments of those that overflowed."""
+def make_item(
+    store: ActionStore, reading: Reading, outputs: dict[tuple[str, str], Output], rules: ToolRules = NO_RULES
+) -> ActionItem:
+    """Shape one reading; `outputs` holds the whole arguments of those that overflowed. Digests are over what is stored, not what is shown."""
     state = state_of_reading(reading, leases_known=store.leases_known)
     action = reading.action
     if isinstance(action, Unreadable):
@@ -262,7 +293,8 @@ def make_item(store: ActionStore, reading: Reading, outputs: dict[tuple[str, str
         )
     output = outputs.get((action.agent, action.args_ref)) if action.args_ref else None
     whole = output.content if output else action.args
-    arguments = redact_arguments(parse_arguments(whole))
+    rule = rules.of(action.tool)
+    arguments = redact_arguments(parse_arguments(whole), rule.redacted)
     return ActionItem(
         store=store.name,
         agent=action.agent,
@@ -275,7 +307,9 @@ def make_item(store: ActionStore, reading: Reading, outputs: dict[tuple[str, str
         read_at=reading.read_at,
         arguments=arguments,
         is_args_missing=bool(action.args_ref) and output is None,
-        facts=facts_of(redact_text(action.tool), action.action_class, arguments),
+        facts=facts_of(
+            redact_text(action.tool), action.action_class, arguments, rule, risk=risk_of(action.tool, action.args, rule)
+        ),
         digest=action_digest(action, whole),
         claim=claim_digest(action, whole),
     )
@@ -312,17 +346,71 @@ def _read_actions(store: ActionStore, wanted: ActionFilter, agent: str | None) -
         return exc
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selected:
+    """What one store's rows came to: those that match, how many of all are in doubt, how many were searched in part."""
+
+    rows: list[_Row]
+    in_doubt: int
+    partly_searched: int
+
+
 def _select(
-    store: ActionStore, read: ActionsRead, wanted: ActionFilter, may_see: Callable[[str, str], bool]
-) -> tuple[list[_Row], int]:
-    """The rows that match, and how many of all that were read are in doubt."""
-    found, in_doubt = [], 0
+    store: ActionStore, read: ActionsRead, wanted: ActionFilter, may_see: Callable[[str, str], bool], rules: ToolRules
+) -> _Selected:
+    found, in_doubt, partly_searched = [], 0, 0
     for reading in read.readings:
         state = state_of_reading(reading, leases_known=store.leases_known)
         in_doubt += _is_in_doubt(reading, state)
-        if _matches(store, reading, state, wanted, may_see):
-            found.append(_Row(_sort_key(store.name, reading), store, reading))
-    return found, in_doubt
+        if not _matches(store, reading, state, wanted, may_see):
+            continue
+        action = reading.action
+        if not wanted.text or isinstance(action, Unreadable) or wanted.text.casefold() in _words_of(action, rules):
+            found.append(_Row(_sort_key(store.name, reading, rules), store, reading))
+        else:
+            partly_searched += bool(action.args_ref)
+    return _Selected(rows=found, in_doubt=in_doubt, partly_searched=partly_searched)
+
+
+@dataclass(slots=True)
+class _Count:
+    """One other filter, and how many rows of those read match it so far."""
+
+    wanted: ActionFilter
+    can_tell: bool
+    number: int = 0
+
+    @property
+    def said(self) -> int | None:
+        return self.number if self.can_tell else None
+
+
+def _can_count(other: ActionFilter, wanted: ActionFilter, agent: str | None) -> bool:
+    """Whether everything that the other filter could match is read for this one."""
+    in_stores = not wanted.stores or (bool(other.stores) and other.stores <= wanted.stores)
+    return other.statuses <= wanted.statuses and in_stores and (agent is None or other.agents == {agent})
+
+
+def _count(
+    counts: Sequence[_Count], store: ActionStore, read: ActionsRead, may_see: Callable[[str, str], bool], rules: ToolRules
+) -> None:
+    """Add one store's rows. Texts are not looked for in very many of them: then that count is not told."""
+    asked = [count for count in counts if count.can_tell and (not count.wanted.stores or store.name in count.wanted.stores)]
+    if len(read.readings) > COUNTED_UP_TO:
+        for count in asked:
+            count.can_tell = count.can_tell and not count.wanted.text
+    asked = [count for count in asked if count.can_tell]
+    for reading in read.readings if asked else ():
+        state, action = state_of_reading(reading, leases_known=store.leases_known), reading.action
+        words: str | None = None
+        for count in asked:
+            if count.number > COUNTED_UP_TO or not _matches(store, reading, state, count.wanted, may_see):
+                continue
+            if count.wanted.text and isinstance(action, Action):
+                words = _words_of(action, rules) if words is None else words
+                count.number += count.wanted.text.casefold() in words
+            else:
+                count.number += 1
 
 
 def _is_in_doubt(reading: Reading, state: ActionState) -> bool:
@@ -333,6 +421,7 @@ def _is_in_doubt(reading: Reading, state: ActionState) -> bool:
 def _matches(
     store: ActionStore, reading: Reading, state: ActionState, wanted: ActionFilter, may_see: Callable[[str, str], bool]
 ) -> bool:
+    """Everything but the text, which costs most."""
     action = reading.action
     if state not in wanted.wanted_states:
         return False
@@ -352,32 +441,32 @@ def _matches(
         return False
     if wanted.tools and action.tool not in wanted.tools:
         return False
-    if wanted.min_age_s and reading.read_at - action.started_at < wanted.min_age_s * SECOND:
-        return False
-    return not wanted.text or _mentions(action, wanted.text)
+    return not wanted.min_age_s or reading.read_at - action.started_at >= wanted.min_age_s * SECOND
 
 
 def _is_among(ref: ActionRef, wanted: ActionFilter) -> bool:
     return (wanted.only is None or ref in wanted.only) and ref not in wanted.without
 
 
-def _mentions(action: Action, text: str) -> bool:
-    """Search what a person may see: a secret must not be found by guessing at it. Overflowed arguments are searched as stored."""
-    arguments = redact_arguments(parse_arguments(action.args))
-    needle = text.casefold()
-    return (
-        needle in arguments.text.casefold() or needle in facts_of(action.tool, action.action_class, arguments).sentence.casefold()
-    )
+def _words_of(action: Action, rules: ToolRules) -> str:
+    """What is searched: what a person may see, case folded; a secret must not be found by guessing at it.
+
+    Overflowed arguments are searched as stored, which is their beginning.
+    """
+    rule = rules.of(action.tool)
+    arguments = redact_arguments(parse_arguments(action.args), rule.redacted)
+    facts = facts_of(redact_text(action.tool), action.action_class, arguments, rule)
+    return f"{arguments.text}\n{facts.sentence}".casefold()
 
 
-def _sort_key(store: str, reading: Reading) -> SortKey:
+def _sort_key(store: str, reading: Reading, rules: ToolRules) -> SortKey:
     action = reading.action
     if isinstance(action, Unreadable):
         return (_UNREADABLE_RANK, 0, store, action.agent, action.seq or 0, action.record_id)
-    return (risk_of(action.tool, action.args), action.started_at, store, action.agent, action.seq, "")
+    return (risk_of(action.tool, action.args, rules.of(action.tool)), action.started_at, store, action.agent, action.seq, "")
 
 
-def _make_items(rows: Sequence[_Row]) -> tuple[tuple[ActionItem, ...], dict[str, str]]:
+def _make_items(rows: Sequence[_Row], rules: ToolRules) -> tuple[tuple[ActionItem, ...], dict[str, str]]:
     """Items with whole arguments; a store that stops answering between its two reads is reported, its rows stay as they were read."""
     stores = list({row.store.name: row.store for row in rows}.values())
     answers = ask_each(stores, lambda store: _outputs_or_problem(store, [row.reading for row in rows if row.store is store]))
@@ -386,11 +475,11 @@ def _make_items(rows: Sequence[_Row]) -> tuple[tuple[ActionItem, ...], dict[str,
     for row in rows:
         found = outputs[row.store.name]
         if isinstance(found, StoreError):
-            item = make_item(row.store, row.reading, {})
+            item = make_item(row.store, row.reading, {}, rules)
             # A digest of half the arguments would be the digest of nothing that ever stood there.
             items.append(replace(item, digest="", claim="") if item.is_args_missing else item)
         else:
-            items.append(make_item(row.store, row.reading, found))
+            items.append(make_item(row.store, row.reading, found, rules))
     return tuple(items), {name: found.problem for name, found in outputs.items() if isinstance(found, StoreError)}
 
 
@@ -420,6 +509,7 @@ class _Place:
     key: SortKey | None = None
     is_end: bool = False
     behind: Mapping[str, SortKey | None] = field(default_factory=dict)
+    version: int | None = None  # of the weights by which the pages before were ordered
 
     def of(self, store: str) -> SortKey | None:
         return self.behind.get(store, self.key)
@@ -462,10 +552,11 @@ def _later(one: SortKey | None, other: SortKey | None) -> SortKey | None:
     return one if other is None or (one is not None and one > other) else other
 
 
-def _write_cursor(place: _Place) -> str:
+def _write_cursor(place: _Place, version: int) -> str:
     said: dict[str, object] = {"before" if place.is_end else "after": place.key}
     if place.behind:
         said["behind"] = dict(sorted(place.behind.items()))
+    said["rules"] = version
     return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
@@ -474,12 +565,15 @@ def _read_cursor(cursor: str | None) -> _Place:
         return _Place()
     try:
         said = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        version = said.pop("rules", None)
+        if version is not None and (type(version) is not int or not 0 <= version < 2**63):
+            raise ValueError("no version")
         if set(said) == {"before"}:
-            return _Place(key=_read_key(said["before"]), is_end=True)
+            return _Place(key=_read_key(said["before"]), is_end=True, version=version)
         if set(said) - {"behind"} != {"after"}:
             raise ValueError("wrong names")
         behind = {name: _read_key(key) for name, key in said.get("behind", {}).items()}
-        return _Place(key=_read_key(said["after"]), behind=behind)
+        return _Place(key=_read_key(said["after"]), behind=behind, version=version)
     except (ValueError, TypeError, AttributeError, RecursionError) as exc:
         raise InvalidQuery("the cursor is not one that this list gave out; start from the first page") from exc
 

@@ -259,6 +259,7 @@ class NewEntry:
     evidence_id: str = ""
     content_digest: str = ""
     detail: Mapping[str, object] = field(default_factory=dict)  # JSON values only
+    redacted: frozenset[str] = frozenset()  # names hidden in what its store adds of the action; not stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

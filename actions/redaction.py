@@ -16,8 +16,9 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-from actions.arguments import Arguments, dump_json
+from actions.arguments import Arguments, dump_json, parse_arguments
 from actions.secret_shapes import HIDDEN, hide_shapes, is_card, is_secret_name, is_secret_pair, may_be_a_count
+from actions.tool_rules import hidden_name
 
 __all__ = ["HIDDEN", "is_secret_name", "redact_arguments", "redact_text", "redact_value"]
 
@@ -66,8 +67,14 @@ def redact_value(value: Any) -> Any:
     return top[0]
 
 
-def redact_arguments(arguments: Arguments) -> Arguments:
-    """The same arguments without secrets. Text stays exactly as the agent wrote it where nothing had to be hidden."""
+def redact_arguments(arguments: Arguments, names: frozenset[str] = frozenset()) -> Arguments:
+    """The same arguments without secrets. Text stays exactly as the agent wrote it where nothing had to be hidden.
+
+    `names` (as `hidden_name` writes them) are hidden too, at every depth. A text that is no JSON and gives one of them a value is hidden
+    whole: nobody can say where that value ends.
+    """
+    if names:
+        arguments = _without_names(arguments, names)
     problems = tuple(redact_text(problem) for problem in arguments.problems)
     if arguments.value is None:
         return Arguments(text=redact_text(arguments.text), value=None, problems=problems)
@@ -132,6 +139,64 @@ def _is_option(value: object) -> bool:
 
 def _is_secret_option(text: str) -> bool:
     return _is_option(text) and is_secret_name(text)
+
+
+# --- names that a tool's policy hides --------------------------------------------------------------------------------
+
+_GIVEN_NAME = re.compile(r"""([\w.-]+(?:[ ][\w.-]+)?)\]?(?:\\*+["'])?\]?\s*+(?::|=|%3[AaDd])""")
+_ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
+
+
+def _without_names(arguments: Arguments, names: frozenset[str]) -> Arguments:
+    if arguments.value is None:
+        return Arguments(text=_text_without_names(arguments.text, names), problems=arguments.problems)
+    value = _value_without_names(arguments.value, names)
+    if value == arguments.value:
+        return arguments
+    return Arguments(text=dump_json(value), value=value, problems=arguments.problems)
+
+
+def _value_without_names(value: Any, names: frozenset[str]) -> Any:
+    top: list[Any] = [None]
+    rest: list[tuple[Any, Any, Any]] = [(top, 0, value)]
+    while rest:
+        into, at, item = rest.pop()
+        found: Any = item
+        if isinstance(item, Mapping):
+            found = dict.fromkeys(item)
+            rest += [(found, name, child) for name, child in item.items() if not _hides_by_name(str(name), child, names)]
+            found |= {name: HIDDEN for name, child in item.items() if _hides_by_name(str(name), child, names)}
+            names_it = any(str(name).lower() in _NAMING and hidden_name(str(child)) in names for name, child in item.items())
+            if names_it:  # {"name": "iban", "value": "..."}
+                rest = [one for one in rest if one[0] is not found or str(one[1]).lower() not in _NAMED]
+                found |= {name: HIDDEN for name in item if str(name).lower() in _NAMED}
+        elif isinstance(item, list):
+            found = [None] * len(item)
+            rest += [(found, index, child) for index, child in enumerate(item)]
+        elif isinstance(item, str):
+            found = _text_without_names(item, names)
+        into[at] = found
+    return top[0]
+
+
+def _hides_by_name(name: str, child: object, names: frozenset[str]) -> bool:
+    # What is empty stays: it tells nothing, and a fact that is missing must not look as if it were there.
+    return hidden_name(name) in names and child not in (None, "", [], {})
+
+
+def _text_without_names(text: str, names: frozenset[str]) -> str:
+    if text[:1] in ("{", "["):
+        inner = parse_arguments(text)
+        if inner.value is not None:
+            value = _value_without_names(inner.value, names)
+            return text if value == inner.value else dump_json(value)
+    read = _ESCAPED.sub(lambda found: chr(int(found[0][2:], 16)), text)
+    return HIDDEN if any(_gives_one(found[1], names) for found in _GIVEN_NAME.finditer(read)) else text
+
+
+def _gives_one(said: str, names: frozenset[str]) -> bool:
+    """The name before a sign, or the last word of it: `your iban: DE02`."""
+    return hidden_name(said) in names or hidden_name(said.rpartition(" ")[2]) in names
 
 
 # --- JSON in texts ---------------------------------------------------------------------------------------------------

@@ -91,6 +91,11 @@ def check_text(name: str, text: str) -> None:
         raise InvalidDecision(f"the {name} contains half a surrogate pair, which is no character; remove it")
 
 
+def as_column(text: str) -> str:
+    """A text as a database column keeps it: an agent may have written a NUL or half a surrogate pair."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
 def check_end_for(action: Action, end: ActionEnd) -> None:
     """Refuse an end that does not fit the action's class.
 

@@ -58,16 +58,20 @@ def settle(
     evidence_id: str = "",
     detail: Mapping[str, object] | None = None,
     marker: str = "",
+    redacted: frozenset[str] = frozenset(),
 ) -> Settled:
     """Close an open action, tell its agent, and record who decided: one transaction under the agent's lease, all or nothing.
 
-    The holder string is made here and used once. The same decision id again answers what it wrote before. Errors and the state of the
+    The holder string is made here and used once. The same decision id again answers what it wrote before. `redacted`: names of arguments
+    that the entry hides beside the usual ones (`ToolRule.redacted`). Errors and the state of the
     world when each is raised: `ActionStore.settle`.
 
     Raises:
         InvalidDecision: the end or the decision id breaks a rule. Nothing was read or written.
     """
-    entry = settled_entry(ref, end, actor=actor, decision_id=decision_id, evidence_id=evidence_id, detail=detail)
+    entry = settled_entry(
+        ref, end, actor=actor, decision_id=decision_id, evidence_id=evidence_id, detail=detail, redacted=redacted
+    )
     return store.settle(ref, end, entry=entry, holder=one_time_holder(actor), seen=seen, claim=claim, marker=marker)
 
 
@@ -79,6 +83,7 @@ def settled_entry(
     decision_id: str,
     evidence_id: str = "",
     detail: Mapping[str, object] | None = None,
+    redacted: frozenset[str] = frozenset(),
 ) -> NewEntry:
     """The entry of a settle, before its store adds what it found and wrote.
 
@@ -98,6 +103,7 @@ def settled_entry(
         evidence_id=evidence_id,
         content_digest=decision_digest(ref, end),
         detail=detail or {},
+        redacted=redacted,
     )
 
 

@@ -16,6 +16,7 @@ from actions.records import ActionRef
 from actions.rules import check_text
 from console.models import Grant, Role
 from console.stores import ActionStore, get_store, list_stores
+from console.tool_rules import read_rules
 
 Person = User | AnonymousUser
 _MAX_SEQ = 2**63 - 1
@@ -107,7 +108,7 @@ def has_any_role(user: Person) -> bool:
 
 
 def item_or_404(user: Person, ref: ActionRef, right: Right = Right.READ) -> ActionItem:
-    """The action, for somebody who has this right on it. One read of its store.
+    """The action, for somebody who has this right on it. One read of its store, one statement for the policies.
 
     Raises:
         Http404: there is no such store or action, or the user may not see it: both look the same.
@@ -120,7 +121,7 @@ def item_or_404(user: Person, ref: ActionRef, right: Right = Right.READ) -> Acti
     if not may_somewhere(user, Right.READ, store=ref.store):
         raise Http404(f"no store is called {ref.store!r}")
     try:
-        item = get_action(store, ref)
+        item = get_action(store, ref, read_rules())
     except ActionNotFound as exc:
         raise Http404(str(exc)) from exc
     tool = item.action.tool if item.action else ""

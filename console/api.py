@@ -19,7 +19,16 @@ from ninja.security import HttpBearer
 from pydantic import ConfigDict, Field
 
 from actions.errors import InvalidDecision, InvalidQuery, StoreError
-from actions.queries import MAX_LIMIT, ActionFilter, StoreStatus, list_actions, parse_classes, parse_states, read_result
+from actions.queries import (
+    MAX_LIMIT,
+    ActionFilter,
+    StoreStatus,
+    list_actions,
+    parse_classes,
+    parse_states,
+    read_result,
+    rules_version,
+)
 from actions.records import ActionRef
 from actions.rules import check_text
 from actions.times import parse_rfc3339, to_datetime
@@ -61,6 +70,7 @@ from console.services.tokens import Caller, find_caller
 from console.store_news import complain, told
 from console.stores import get_store
 from console.tasks import send_asking
+from console.tool_rules import read_book, rule_of
 from console.trouble import log_unexpected
 
 log = logging.getLogger(__name__)
@@ -413,7 +423,8 @@ def list_items(
         stores=frozenset(_split(store)),
         agents=frozenset(_split(agent)),
     )
-    page = list_actions(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user))
+    rules = read_book(rules_version(cursor or None)).rules
+    page = list_actions(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user), rules=rules)
     known_counts.remember(page.stores)
     problems = _problems(user, page.stores)
     if page.stores and not any(status.is_listed for status in page.stores):
@@ -429,7 +440,7 @@ def get_item(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> Http
     _know_query(request)
     user = _user(request)
     item = item_or_404(user, ref)
-    result = read_result(get_store(store), item.action) if item.action else ""
+    result = read_result(get_store(store), item.action, rule_of(item.action.tool)) if item.action else ""
     decision, notes = current_decisions([ref]).get(ref), notes_on(ref)
     shown = shapes.whole_item_json(
         item,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib.auth.models import AnonymousUser
@@ -60,6 +61,30 @@ _CLASS_CHOICES = [
 ]
 
 
+BY_CRASH = "crash"
+_LABELS = {
+    "state": "State",
+    "cls": "Class",
+    "tool": "Tool",
+    "store": "Store",
+    "agent": "Agent",
+    "age": "Age",
+    "text": "Text",
+    "verdict": "Verdict",
+    "claimed": "Claimed by",
+    "look": "Look again",
+}
+_JOINED = frozenset({"state", "cls", "tool", "store", "agent"})
+
+
+class FilterChip(NamedTuple):
+    """One condition of a filter, and the filter without it. `value` is what somebody typed: show it as such."""
+
+    label: str
+    value: str
+    query: str
+
+
 class QueueFilters(forms.Form):
     """The queue's filters as they stand in its address. Values may be joined by commas, as in the API; names are checked by the query."""
 
@@ -73,6 +98,13 @@ class QueueFilters(forms.Form):
     verdict = forms.CharField(required=False, max_length=20)
     claimed = forms.CharField(required=False, max_length=150)
     look = forms.CharField(required=False, max_length=20)
+    group = forms.CharField(required=False, max_length=20)
+
+    def clean_group(self) -> str:
+        said: str = self.cleaned_data["group"]
+        if said not in ("", BY_CRASH):
+            raise forms.ValidationError(f"calls are grouped by {BY_CRASH}, or not at all")
+        return said
 
     def add_prefix(self, field_name: str) -> str:
         return "class" if field_name == "cls" else field_name
@@ -132,7 +164,35 @@ class QueueFilters(forms.Form):
 
     @property
     def is_default(self) -> bool:
-        return not any(self.cleaned_data.get(name) for name in self.fields)
+        return not any(self.cleaned_data.get(name) for name in self.fields if name != "group")
+
+    @property
+    def query(self) -> str:
+        """The filter as it stands in an address, always written the same way; empty where nothing is filtered or grouped."""
+        return self._query({})
+
+    @property
+    def chips(self) -> list[FilterChip]:
+        """Every condition by itself, in the order of the form."""
+        found = []
+        for name in self.fields:
+            said = str(self.cleaned_data.get(name) or "").strip()
+            if not said or name == "group":
+                continue
+            values = [one.strip() for one in said.split(",") if one.strip()] if name in _JOINED else [said]
+            for value in dict.fromkeys(values):
+                rest = ",".join(one for one in values if one != value)
+                found.append(FilterChip(_LABELS.get(name, name), self._word(name, value), self._query({name: rest})))
+        return found
+
+    def _query(self, changed: Mapping[str, str]) -> str:
+        said = {name: changed.get(name, str(self.cleaned_data.get(name) or "").strip()) for name in self.fields}
+        return urlencode({self.add_prefix(name): value for name, value in said.items() if value}, safe=",")
+
+    def _word(self, name: str, value: str) -> str:
+        options = {"state": self.state_options, "cls": self.class_options, "age": self.age_options, "verdict": _VERDICTS}
+        options |= {"claimed": self.claimed_options}
+        return dict(options.get(name, ())).get(value, value)
 
     @property
     def state_options(self) -> list[tuple[str, str]]:

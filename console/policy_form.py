@@ -189,7 +189,7 @@ _POLICY: tuple[tuple[str, str, tuple[FormField, ...]], ...] = (
             FormField(
                 name="moves_money",
                 label="Moves money",
-                help="Decides which missing safeguards are flagged. The order of the queue goes by the name of the tool and its arguments.",
+                help="Its calls stand first in the queue, and missing safeguards are flagged.",
                 type=FieldType.CHOICE,
                 choices=_WEIGHTS,
             ),
@@ -205,6 +205,23 @@ _POLICY: tuple[tuple[str, str, tuple[FormField, ...]], ...] = (
                 label="Compensation",
                 help="How an effect is taken back, in words for whoever has to do it.",
                 type=FieldType.LINES,
+            ),
+        ),
+    ),
+    (
+        "How its calls are read",
+        "Of every call, on every page; what decisions are bound to is the whole call as it is stored.",
+        (
+            FormField(
+                name="summary",
+                label="Sentence",
+                help="As in: Refund of {amount} to {customer.name}. In braces: an argument, with dots one inside another, or {amount}, {currency}, "
+                "{recipient}, {reference}, {title} as they are read above. Where one is missing, and where nothing is written here: our own words.",
+            ),
+            FormField(
+                name="redacted",
+                label="Hidden arguments",
+                help="Names, separated by commas, whose values nobody sees here, at every depth, beside passwords, keys and cards.",
             ),
         ),
     ),

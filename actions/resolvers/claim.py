@@ -9,7 +9,7 @@ from email.utils import getaddresses
 from typing import Any
 
 from actions.arguments import parse_arguments
-from actions.facts import AMOUNT_NAMES, RECIPIENT_NAMES, REFERENCE_NAMES, by_lower_name, first_argument, read_number
+from actions.facts import AMOUNT_NAMES, RECIPIENT_NAMES, REFERENCE_NAMES, by_lower_name, named_argument, read_number
 from actions.money import from_minor
 from actions.records import Action
 from actions.resolvers.base import Claim
@@ -35,18 +35,18 @@ def claim_of(action: Action, whole_args: str, roles: Roles | None = None) -> Cla
     arguments = parse_arguments(whole_args)
     fields: Mapping[str, Any] = arguments.value if isinstance(arguments.value, dict) else {}
     plain = by_lower_name(fields)
-    amount_name, amount = _argument(fields, plain, roles.amount, AMOUNT_NAMES)
-    currency = _text(_argument(fields, plain, roles.currency, ("currency",))[1]).upper()
+    amount_name, amount = named_argument(fields, plain, roles.amount, AMOUNT_NAMES)
+    currency = _text(named_argument(fields, plain, roles.currency, ("currency",))[1]).upper()
     number = read_number(amount)
     if number is not None and (roles.is_minor or "cents" in amount_name or "minor" in amount_name):
         number = from_minor(number, currency)
     return Claim(
         action=action,
         arguments=arguments,
-        recipients=people_in(_argument(fields, plain, roles.recipient, RECIPIENT_NAMES)[1]),
+        recipients=people_in(named_argument(fields, plain, roles.recipient, RECIPIENT_NAMES)[1]),
         amount=number,
         currency=currency,
-        reference=_text(_argument(fields, plain, roles.reference, REFERENCE_NAMES)[1]),
+        reference=_text(named_argument(fields, plain, roles.reference, REFERENCE_NAMES)[1]),
     )
 
 
@@ -66,18 +66,9 @@ def sources_of(whole_args: str, roles: Roles | None = None) -> dict[str, str]:
         "reference": (roles.reference, REFERENCE_NAMES),
     }
     for role, (given, usual) in wanted.items():
-        name, value = _argument(fields, plain, given, usual)
+        name, value = named_argument(fields, plain, given, usual)
         found[role] = "" if value in (None, "", [], {}) else given or next(as_is for as_is in fields if as_is.lower() == name)
     return found
-
-
-def _argument(fields: Mapping[str, Any], plain: Mapping[str, Any], given: str, usual: tuple[str, ...]) -> tuple[str, Any]:
-    if not given:
-        return first_argument(plain, usual)
-    value: Any = fields
-    for part in given.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return given.rpartition(".")[2].lower(), value
 
 
 def people_in(value: Any) -> tuple[str, ...]:

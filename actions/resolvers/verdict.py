@@ -173,6 +173,16 @@ def last_possible_effect(action: Action, circumstances: Circumstances, windows: 
     return None
 
 
+def evidence_until(action: Action, circumstances: Circumstances, windows: Windows) -> Instant:
+    """Until when a provider can still show what this call did: its retention, from the last moment at which the call can have done it.
+
+    Where that moment is not known, it is the tool's own time-out. Absence stops proving anything a little earlier: at the retention from
+    the beginning of the call, because it may have had its effect at once.
+    """
+    last = last_possible_effect(action, circumstances, windows)
+    return (action.started_at + windows.tool_timeout_s * SECOND if last is None else last) + windows.retention_s * SECOND
+
+
 def compare(claim: Claim, match: Match | None) -> tuple[FieldComparison, ...]:
     """Recipient, amount, currency and reference side by side, those that at least one side tells. Text without case and outer spaces."""
     rows = [

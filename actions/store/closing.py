@@ -155,16 +155,16 @@ def plan_closing(
             "status": action.status.value,
             "resolution": redact_text(action.resolution),
             "error": _cut(redact_text(action.error)),
-            "result": _redacted(action.result),
+            "result": _redacted(action.result, new.redacted),
             "epoch": action.written_epoch,
-            "args": _redacted(args),
+            "args": _redacted(args, new.redacted),
             "args_digest": sha256_text(args),
         },
         "after": {
             "status": end.status.value,
             "resolution": redact_text(end.resolution or action.resolution),
             "error": _cut(redact_text(end.error)),
-            "result": _redacted(end.result),
+            "result": _redacted(end.result, new.redacted),
             "result_digest": sha256_text(end.result),
             "epoch": epoch,
         },
@@ -267,8 +267,8 @@ def _lease_detail(lease: Lease | None) -> dict[str, object] | None:
     return {"holder": redact_text(lease.holder), "epoch": lease.epoch, "expires_at": format_rfc3339(lease.expires_at)}
 
 
-def _redacted(text: str) -> str:
-    return _cut(redact_arguments(parse_arguments(text)).text)
+def _redacted(text: str, names: frozenset[str]) -> str:
+    return _cut(redact_arguments(parse_arguments(text), names).text)
 
 
 def _cut(text: str) -> str:

@@ -15,6 +15,7 @@ from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.policy import Mode, Policy, Weight
+from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "DecisionOutcome",
     "DecisionState",
     "Definition",
+    "FirstView",
     "Grant",
     "HandOver",
     "HolderState",
@@ -43,6 +45,7 @@ __all__ = [
     "Policy",
     "Provider",
     "Role",
+    "SavedView",
     "Secret",
     "SeenEnd",
     "StoredVerdict",

@@ -51,6 +51,10 @@ class Policy(models.Model):
     sla_s = models.PositiveIntegerField(
         db_default=DEFAULT_SLA_S, default=DEFAULT_SLA_S
     )  # in doubt longer than this, people are told
+    summary = models.CharField(
+        max_length=200, blank=True, default="", db_default=""
+    )  # the sentence of its calls; empty: by name and arguments
+    redacted = models.TextField(blank=True, default="", db_default="")  # names of arguments that are hidden beside the usual ones
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     username = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -64,3 +68,8 @@ class Policy(models.Model):
 
     def __str__(self) -> str:
         return f"policy {self.version} of {self.tool}"
+
+    @property
+    def redacted_names(self) -> tuple[str, ...]:
+        """One by one, as they were typed: separated by commas, spaces or lines."""
+        return tuple(dict.fromkeys(self.redacted.replace(",", " ").split()))

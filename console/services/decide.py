@@ -52,6 +52,7 @@ from console.services.evidence import find_contradiction, find_verdict
 from console.services.gates import Gates, is_confirmed
 from console.services.policies import gates_before
 from console.stores import UnknownStore, get_store
+from console.tool_rules import read_rules
 from console.trouble import log_unexpected, name_of
 
 __all__ = ["STATUS", "Answer", "AnswerKind", "DecisionRequest", "decide", "preview", "withdraw"]
@@ -268,7 +269,7 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
             other = after.decision if after else other
         if other is not None and other.is_pending:
             return _pending(other, item)
-        item = get_action(get_store(item.store), item.ref)
+        item = get_action(get_store(item.store), item.ref, read_rules())
         if item.action is not None and not item.action.is_open:
             return _closed(item.ref, item)
     return Answer(kind=AnswerKind.PENDING, detail="others are deciding about it right now; look again", item=item)
@@ -558,7 +559,7 @@ def _ending_of(ref: ActionRef) -> Entry | None:
 def _look_again(item: ActionItem) -> ActionItem | None:
     """The action as it is now; None where its store does not answer: what happened is known all the same."""
     try:
-        return get_action(get_store(item.store), item.ref)
+        return get_action(get_store(item.store), item.ref, read_rules())
     except (ActionsError, UnknownStore):
         return None
     except Exception as exc:

@@ -33,6 +33,7 @@ from actions.errors import (
 from actions.queries import ActionItem, get_action
 from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
 from actions.redaction import redact_text
+from actions.rules import as_column as as_column
 from actions.settle import make_end, settle, settled_entry
 from actions.store.base import ActionStore
 from actions.store.serve import settle_through
@@ -43,6 +44,7 @@ from console.services.changes import bump
 from console.services.claimed import end_claims
 from console.services.gates import Gates
 from console.stores import TenantServer, UnknownStore, get_store
+from console.tool_rules import rule_of
 from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
@@ -238,11 +240,6 @@ def turn_of(entry: Entry) -> int | None:
     return turn if isinstance(turn, int) else None
 
 
-def as_column(text: str) -> str:
-    """A text as a database column keeps it: an agent may have written a NUL or half a surrogate pair."""
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
-
-
 def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: WrittenBy, why: str = "") -> None:
     end_claims(row.ref)
     _change(
@@ -306,6 +303,7 @@ def _settle(row: Decision, store: ActionStore, seen: str) -> tuple[Entry, int]:
         evidence_id=row.evidence_id,
         detail=gates_detail(row),
         marker=marker(row.seq, row.decision_id) if is_begun else "",
+        redacted=rule_of(row.tool).redacted,
     )
     return written.entry, written.turn_seq
 
@@ -314,7 +312,8 @@ def _settle_through(row: Decision, store: ActionStore, server: TenantServer | No
     """None where the agent has become free meanwhile: then it is settled as any other."""
     end = end_of(row)
     detail = {"through": "the tenant's server", **gates_detail(row)}
-    entry = settled_entry(row.ref, end, actor=row.actor, decision_id=row.decision_id, detail=detail)
+    redacted = rule_of(row.tool).redacted
+    entry = settled_entry(row.ref, end, actor=row.actor, decision_id=row.decision_id, detail=detail, redacted=redacted)
     try:
         written = settle_through(server, store, row.ref, end, entry=entry, claim=row.claim)
     except LeaseMoved:

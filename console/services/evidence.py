@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from actions.records import ActionRef, ActionStatus
 from actions.resolvers.verdict import Grade, Outcome
+from actions.times import Instant, from_datetime
 from console.access import is_possible
 from console.models import Inquiry, StoredVerdict
 from console.services.decisions import of_actions
@@ -37,6 +38,8 @@ class Standing:
     is_answered: bool = True
     check_again_at: datetime | None = None
     has_given_up: bool = False
+    first_holder: str = ""  # of the lease when the action was first seen
+    lost_at: Instant | None = None  # when its holder was first seen fenced off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,4 +150,6 @@ def _standing(row: Any) -> Standing:
         is_answered=bool(evidence.get("is_answered", True)),
         check_again_at=datetime.fromisoformat(said["check_again_at"]) if said.get("check_again_at") else None,
         has_given_up=bool(said.get("has_given_up")),
+        first_holder=row.first_holder,
+        lost_at=from_datetime(row.lost_at) if row.lost_at else None,
     )

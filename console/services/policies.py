@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from actions.errors import ActionsError
@@ -15,12 +15,15 @@ from actions.queries import ActionItem, read_whole_args
 from actions.resolvers.base import Windows
 from actions.resolvers.claim import Roles
 from actions.rules import check_text
+from actions.summary import problem_of_summary
+from actions.tool_rules import hidden_name
 from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
+from console.services.changes import bump
 from console.services.deliver import as_column
 from console.services.gates import Gates, check_rule, gates_of
-from console.stores import get_store
+from console.stores import get_store, store_names
 
 CHANGEABLE = (
     "resolver",
@@ -42,6 +45,8 @@ CHANGEABLE = (
     "step_up_when",
     "hold_s",
     "sla_s",
+    "summary",
+    "redacted",
 )
 """What a person may set of a policy."""
 
@@ -150,8 +155,13 @@ def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: 
         return current
     try:
         with transaction.atomic(durable=True):
+            # One after the other, so that versions of the rules (`tool_rules.read_book`) are seen in the order of their numbers.
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(hashtext('console_policy'))")
             new.save(force_insert=True)
             _follow(new)
+            for store in sorted(store_names()):  # sentences and places may change on every screen
+                bump(store)
     except IntegrityError as exc:
         current = policy_of(name)
         raise ChangedMeanwhile(f"the policy of {tool[:60]}", current.version, current.username) from exc
@@ -196,12 +206,17 @@ def _check(policy: Policy) -> None:
         raise InvalidPolicy(
             "retention_s", "must be longer than tool time-out and settle window together, else absence never means anything"
         )
-    for name in ("recipient", "amount", "currency", "reference", "compensation"):
+    for name in ("recipient", "amount", "currency", "reference", "compensation", "summary", "redacted"):
         value = getattr(policy, name)
-        limit = 2_000 if name == "compensation" else 200
+        limit = 2_000 if name in ("compensation", "redacted") else 200
         if not isinstance(value, str) or len(value) > limit:
             raise InvalidPolicy(name, f"a text of at most {limit} characters")
         try:
             check_text(name, value)
         except ActionsError as exc:
             raise InvalidPolicy(name, str(exc)) from exc
+    if problem := problem_of_summary(policy.summary):
+        raise InvalidPolicy("summary", problem)
+    for said in policy.redacted_names:
+        if not hidden_name(said):
+            raise InvalidPolicy("redacted", f"{said[:40]!r} is no name of an argument")

@@ -13,18 +13,19 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q
 
 from actions.errors import StoreError
-from actions.facts import CallKind, kind_of_name
+from actions.facts import is_irreversible, kind_of_name, moves_money
 from actions.queries import MAX_ROWS_PER_STORE
 from actions.records import CLOSED_STATUSES, OPEN_STATUSES, Action, ActionClass, ActionRef, ActionsRead, Reading
 from actions.side_by_side import ask_each
 from actions.store.base import ActionStore
 from actions.times import SECOND
 from console.access import may_see_tool, visible, visible_stores
-from console.models import Decision, DecisionState, Definition, Policy, Weight, WrittenBy
+from console.models import Decision, DecisionState, Definition, Policy, WrittenBy
 from console.services.decisions import of_actions
 from console.services.definitions import list_definitions
 from console.services.deliver import as_column
 from console.services.policies import all_policies
+from console.tool_rules import rule_from
 
 MAX_CLOSED_PER_STORE = 2_000
 """How many closed calls of a store are read for names, classes and times; in the order of their ids."""
@@ -48,11 +49,11 @@ class ToolLine:
 
     @property
     def moves_money(self) -> bool:
-        return weighs(self.policy.moves_money, self.tool, CallKind.MONEY)
+        return moves_money(kind_of_name(self.tool), rule_from(self.policy))
 
     @property
     def is_irreversible(self) -> bool:
-        return weighs(self.policy.is_irreversible, self.tool, CallKind.IRREVERSIBLE)
+        return is_irreversible(kind_of_name(self.tool), rule_from(self.policy))
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -114,17 +115,10 @@ def empty_line(tool: str, policy: Policy, definition: Definition | None) -> Tool
     return _line(as_column(tool), _Seen(), policy, {definition.name: definition} if definition else {})
 
 
-def weighs(said: str, tool: str, kind: CallKind) -> bool:
-    """What the policy says; where it leaves that to the name, what the name says."""
-    return said == Weight.YES or (said == Weight.BY_NAME and kind_of_name(tool) is kind)
-
-
 def design_gaps(policy: Policy, definition: Definition | None, classes: Collection[ActionClass], tool: str) -> Iterable[str]:
     """What is missing before a call of this tool in doubt can end well, in sentences."""
-    money, irreversible = (
-        weighs(policy.moves_money, tool, CallKind.MONEY),
-        weighs(policy.is_irreversible, tool, CallKind.IRREVERSIBLE),
-    )
+    kind, rule = kind_of_name(tool), rule_from(policy)
+    money, irreversible = moves_money(kind, rule), is_irreversible(kind, rule)
     is_external = not classes or ActionClass.EXTERNAL in classes
     if (money or irreversible) and is_external and not policy.resolver and not policy.compensation:
         says = " and ".join(word for word, holds in (("moves money", money), ("cannot be taken back", irreversible)) if holds)

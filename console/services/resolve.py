@@ -30,6 +30,7 @@ from actions.records import OPEN_STATUSES, Action, ActionClass, ActionRef, Actio
 from actions.redaction import redact_text
 from actions.resolvers.base import Finding, InvalidDefinition, Reply, Resolver
 from actions.resolvers.claim import claim_of
+from actions.resolvers.hiding import hide_in_verdict
 from actions.resolvers.verdict import Circumstances, Evidence, Fence, Negative, Verdict, fence_of, judge
 from actions.settle import make_end
 from actions.store.base import ActionStore
@@ -44,6 +45,7 @@ from console.services.gates import Gates
 from console.services.incidents import announce_incident, open_incident
 from console.services.policies import gates_before, policy_of, roles_of, windows_of
 from console.stores import UnknownStore, get_store
+from console.tool_rules import rule_from
 from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
@@ -310,7 +312,8 @@ def ask_about(
 
     Times are the store's clock: lease, action and question are compared with each other.
     """
-    claim = claim_of(action, read_whole_args(store, action), roles_of(policy))
+    whole, roles = read_whole_args(store, action), roles_of(policy)
+    claim = claim_of(action, whole, roles)
     finding = resolver.ask(claim, now=item.read_at)
     verdict = judge(
         finding,
@@ -322,7 +325,7 @@ def ask_about(
         accepts_strong=policy.accepts_strong,
         jitter=random.random(),  # noqa: S311
     )
-    return Asked(finding=finding, verdict=verdict)
+    return Asked(finding=finding, verdict=hide_in_verdict(verdict, whole, roles, rule_from(policy).redacted))
 
 
 def circumstances_of(row: Inquiry | None, item: ActionItem, definition: Definition | None, store: ActionStore) -> Circumstances:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actions.arguments import parse_arguments
-from actions.facts import CallKind
+from actions.facts import facts_of, is_irreversible, moves_money
 from actions.keys import action_key
 from actions.records import Action, ActionClass, ActionStatus
 from actions.redaction import redact_arguments
@@ -15,7 +15,8 @@ from console.services.definitions import find_definition
 from console.services.deliver import as_column
 from console.services.gates import Gates, gates_of
 from console.services.policies import policy_of, roles_of
-from console.services.registry import design_gaps, weighs
+from console.services.registry import design_gaps
+from console.tool_rules import rule_from
 
 MAX_ARGS_CHARS = 1_100_000
 
@@ -48,7 +49,9 @@ class Simulation:
 def simulate(tool: str, args: str, action_class: ActionClass = ActionClass.EXTERNAL, *, store: str = "main") -> Simulation:
     """The policy in force now for that tool, and the claim as it would be read. Never raises; the arguments need not be JSON."""
     policy = policy_of(tool)
-    arguments = redact_arguments(parse_arguments(args[:MAX_ARGS_CHARS]))
+    rule = rule_from(policy)
+    arguments = redact_arguments(parse_arguments(args[:MAX_ARGS_CHARS]), rule.redacted)
+    kind = facts_of(tool, action_class, arguments, rule).kind
     roles = roles_of(policy)
     call = example_action(tool, args[:MAX_ARGS_CHARS], action_class)
     claim = claim_of(example_action(tool, arguments.text, action_class), arguments.text, roles)
@@ -66,8 +69,8 @@ def simulate(tool: str, args: str, action_class: ActionClass = ActionClass.EXTER
         definition=definition,
         reads=tuple(Read(role=role, source=sources[role], value=value) for role, value in values.items()),
         problems=arguments.problems,
-        moves_money=weighs(policy.moves_money, tool, CallKind.MONEY),
-        is_irreversible=weighs(policy.is_irreversible, tool, CallKind.IRREVERSIBLE),
+        moves_money=moves_money(kind, rule),
+        is_irreversible=is_irreversible(kind, rule),
         gaps=tuple(design_gaps(policy, definition, (action_class,), tool)),
         why=_why(policy, definition, action_class),
         gates=gates_of(policy, call, call.args, store=store, outcome=ActionStatus.DONE.value, roles=roles),

@@ -14,6 +14,7 @@ from actions.queries import ActionItem, read_actions_of_agent
 from actions.records import ActionClass, Entry, Turn, Unreadable, WorkingState
 from actions.redaction import redact_text
 from actions.times import SECOND, Instant, from_datetime
+from actions.tool_rules import NO_RULES, ToolRules
 from console.models import Decision, Observation, SeenEnd
 from console.services.sightings import holders_of
 from console.stores import ActionStore
@@ -67,7 +68,9 @@ class _Place:
     until: Instant = _LAST
 
 
-def read_story(store: ActionStore, agent: str, *, cursor: str | None = None, limit: int = PAGE_SIZE) -> Story:
+def read_story(
+    store: ActionStore, agent: str, *, rules: ToolRules = NO_RULES, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Story:
     """A page of the time line over everything; who may see what, the caller decides for each event.
 
     Each kind is read newest number first and keeps that order, whatever the clocks of the agent's processes said; among kinds the times
@@ -79,7 +82,7 @@ def read_story(store: ActionStore, agent: str, *, cursor: str | None = None, lim
     """
     place = _read_cursor(cursor)
     events = sorted(
-        (timed for stream in _streams(store, agent, place, limit + 1) for timed in stream),
+        (timed for stream in _streams(store, agent, place, limit + 1, rules) for timed in stream),
         key=lambda timed: (-timed[0], -_ORDER[timed[1].kind], -timed[1].number),
     )
     shown = events[:limit]
@@ -89,11 +92,13 @@ def read_story(store: ActionStore, agent: str, *, cursor: str | None = None, lim
     )
 
 
-def _streams(store: ActionStore, agent: str, place: _Place, limit: int) -> Iterator[Iterator[tuple[Instant, Event]]]:
+def _streams(
+    store: ActionStore, agent: str, place: _Place, limit: int, rules: ToolRules
+) -> Iterator[Iterator[tuple[Instant, Event]]]:
     """Each kind with the time by which it is sorted in, which never rises within a kind."""
     turns = store.list_turns(agent, limit=limit, before=_below(place.turn))
     yield _falling((Event(kind="turn", number=t.seq or 0, at=_at(t), tool=_turn_tool(t), turn=t) for t in turns), place.until)
-    items = read_actions_of_agent(store, agent, limit=limit, before=_below(place.call))
+    items = read_actions_of_agent(store, agent, limit=limit, before=_below(place.call), rules=rules)
     yield _falling(
         (
             Event(kind="call", number=i.seq or 0, at=i.action.started_at if i.action else None, tool=_tool(i), item=i)

@@ -364,4 +364,40 @@
   };
   // What was answered to a key is read aloud; the key's row keeps the focus.
   document.body.addEventListener("htmx:afterSettle", (event) => { if (event.detail.target.id === "correction" || (event.detail.elt.id === "correction")) find("#correction").focus({ preventScroll: true }); });
+  // --- a live update moves nothing that is read, and takes the focus from nobody ---
+  let held = null;
+  const scroller = () => (wide.matches && find(".split > .list")) || document.scrollingElement;
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target.id !== "queue" || event.detail.elt.id !== "queue") return;
+    const box = scroller(), edge = box === document.scrollingElement ? 0 : box.getBoundingClientRect().top;
+    const strips = all("#queue .strip"), lower = edge + box.clientHeight;
+    const places = strips.map((strip) => { const at = strip.getBoundingClientRect(); return { id: strip.id, top: at.top, seen: at.bottom > edge && at.top < lower }; });
+    const seen = places.filter((place) => place.seen);
+    const inHand = document.activeElement.closest("#queue .strip"), opened = find("#queue .strip[aria-current]");
+    const first = [inHand, opened].filter(Boolean).map((strip) => seen.find((place) => place.id === strip.id)).filter(Boolean);
+    // At the very top with nothing in hand, what comes first is what should be seen.
+    const anchors = first.length || box.scrollTop > 0 ? [...first, ...seen] : [];
+    const at = inHand ? strips.indexOf(inHand) : -1;
+    const near = at < 0 ? [] : [...strips.slice(at), ...strips.slice(0, at).reverse()].map((strip) => strip.id);
+    held = { anchors, near, part: document.activeElement.matches(".pick input") ? ".pick input" : ".what a" };
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    if (!held || event.detail.target.id !== "queue") return;
+    const { anchors, near, part } = held;
+    held = null;
+    const anchor = anchors.find((place) => document.getElementById(place.id));
+    if (anchor) scroller().scrollTop += document.getElementById(anchor.id).getBoundingClientRect().top - anchor.top;
+    if (!near.length || (document.activeElement && document.activeElement.closest("#queue .strip"))) return;
+    // What had the focus is gone: the next one has it, else the one before, else the list.
+    const strip = near.map((id) => document.getElementById(id)).find(Boolean);
+    const next = strip && (find(part, strip) || find(".what a", strip));
+    (next || find("#main")).focus({ preventScroll: true });
+    if (strip) strip.scrollIntoView({ block: "nearest" });
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-select-crash]");
+    if (!button) return;
+    const these = all(`#queue .pick input[data-crash="${button.dataset.selectCrash}"]`), on = these.some((box) => !box.checked);
+    for (const box of these) if (box.checked !== on) box.click();
+  });
 })();

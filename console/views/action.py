@@ -32,6 +32,7 @@ from console.services.notes import notes_on
 from console.services.resolve import open_calls_of, verdicts_of
 from console.store_news import told
 from console.stores import UnknownStore, find_server, get_store
+from console.tool_rules import rule_of
 from console.untrusted import PREVIEW_CHARS, pretty
 from console.views.gate import signed_in
 from console.views.stranded import stranded_page
@@ -96,7 +97,7 @@ def result(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     item = item_or_404(request.user, ActionRef(store, agent, seq), Right.READ)
     if item.action is None:
         raise Http404("an unreadable record has no result")
-    return _whole(request, item, "Result", read_result(get_store(store), item.action))
+    return _whole(request, item, "Result", read_result(get_store(store), item.action, rule_of(item.action.tool)))
 
 
 def action_context(

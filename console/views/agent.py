@@ -31,6 +31,7 @@ from console.services.sightings import holders_of
 from console.services.story import Event, read_story, says_done
 from console.store_news import told
 from console.stores import get_store
+from console.tool_rules import read_rules
 from console.views.gate import signed_in
 
 TURNS_LOOKED_AT = 10
@@ -75,9 +76,9 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     """The agent's page; those limited to some tools see their own calls and what became of them, not the agent's words."""
     if not may_somewhere(request.user, Right.READ, store=store):
         raise Http404(f"no store is called {store!r}")
-    kept = get_store(store)
-    found = read_agent(kept, agent)
-    story = read_story(kept, agent, cursor=request.GET.get("cursor"))
+    kept, rules = get_store(store), read_rules()
+    found = read_agent(kept, agent, rules=rules)
+    story = read_story(kept, agent, rules=rules, cursor=request.GET.get("cursor"))
     sees_all = may(request.user, Right.READ, store=store)
     may_see = visible(request.user)
     open_actions = tuple(item for item in found.open_actions if sees_all or (item.action and may_see(store, item.action.tool)))

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from actions.digests import sha256_text
 from actions.errors import InvalidQuery, StoreError
 from actions.facts import LOWEST_RISK
-from actions.queries import ActionFilter, ActionItem, ActionPage, list_actions
+from actions.queries import MAX_LIMIT, ActionFilter, ActionItem, list_actions, rules_version
 from actions.records import ActionRef
 from console.access import Person, Right, may_somewhere, require_known, visible, visible_stores
 from console.addresses import action_address, parse_ref
+from console.clocks import EvidenceClock, evidence_clock, is_late
 from console.evidence import in_few_words
-from console.forms import QueueFilters, problems_of
+from console.forms import BY_CRASH, QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Claim, Decision, Note
 from console.services import known_counts
 from console.services.claimed import live_claims
 from console.services.claims import undismissed
+from console.services.crashes import CrashGroup, groups_of
 from console.services.decisions import current_decisions, latest_notes, list_stranded
 from console.services.evidence import Standing, standings_of
 from console.services.notes import look_agains
 from console.services.resolve import NobodyToAsk, check_askable
+from console.services.saved_views import View, list_views
 from console.store_news import read_news
 from console.stores import ActionStore
+from console.tool_rules import PolicyBook, read_book, read_rules
 from console.untrusted import show
 from console.views.action import action_context, claimed_by
 from console.views.approving import proposals_context
@@ -38,6 +44,8 @@ from console.views.gate import signed_in
 from console.words import GROUPS, UNREADABLE_GROUP
 
 PAGE_SIZE = 50
+EVERYTHING = "in=doubt"
+"""The address of the queue without any filter, for those whose queue begins with a view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,10 @@ class Row:
     claimed_by: str = ""
     is_due: bool = False  # somebody noted to look at it again, and that time has come
     can_be_selected: bool = False  # this person may ask the world about it
+    clock: EvidenceClock | None = None
+    is_late: bool = False
+    crash: CrashGroup | None = None
+    crash_refs: tuple[ActionRef, ...] = ()  # on the first strip of a group: its calls on this page that may be asked about
 
     @property
     def href(self) -> str:
@@ -74,6 +86,7 @@ class Row:
         return sha256_text(
             f"{self.item.digest}/{self.item.state}/{decision}/{self.note.pk if self.note else ''}/{self.evidence}"
             f"/{self.claim.pk if self.claim else ''}/{self.is_due}"
+            f"/{self.is_late}/{self.clock.is_close if self.clock else ''}/{self.clock.is_over if self.clock else ''}"
         )[:16]
 
     @property
@@ -99,16 +112,32 @@ class Row:
 @require_safe
 def queue(request: HttpRequest) -> HttpResponse:
     """The list, as page or as the piece that live updates fetch."""
+    views = list_views(request.user)
+    stores = visible_stores(request.user)
+    tabs = _tabs(views, stores, request.user)
+    first = next((tab for tab in tabs if tab.view.is_first), None)
+    if first is not None and not request.GET and not wants_partial(request) and not first.problem:
+        return redirect(first.href)
     filters = QueueFilters(request.GET)
     if not filters.is_valid():
         raise InvalidQuery(problems_of(filters))
     wanted = filters.to_filter(request.user)
     opened = parse_ref(request.GET.get("open", ""))
-    stores = visible_stores(request.user)
     require_known(stores, wanted.stores)
-    page = _read(request, stores, wanted)
+    book = read_book(rules_version(request.GET.get("cursor")))
+    is_grouped = filters.cleaned_data["group"] == BY_CRASH
+    page = list_actions(
+        stores,
+        wanted,
+        limit=MAX_LIMIT if is_grouped else PAGE_SIZE,
+        cursor=request.GET.get("cursor"),
+        may_see=visible(request.user),
+        rules=book.rules,
+        counted=[tab.wanted for tab in tabs if tab.wanted is not None],
+    )
     known_counts.remember(page.stores)
-    rows = tuple(_rows(page.items, opened, visible(request.user, Right.SETTLE), request.user))
+    groups = groups_of(page.items) if is_grouped else {}
+    rows = tuple(_rows(_in_groups(page.items, groups), opened, visible(request.user, Right.SETTLE), request.user, book, groups))
     context: dict[str, Any] = {
         "filters": filters,
         "page": page,
@@ -124,12 +153,65 @@ def queue(request: HttpRequest) -> HttpResponse:
         "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
         "handed": () if wants_partial(request) else undismissed(request.user),
+        "tabs": _counted(tabs, page.counts, filters.query),
+        "first": first,
+        "doubt_url": f"{reverse('queue')}?{EVERYTHING}" if first else reverse("queue"),
+        "is_grouped": is_grouped,
+        "is_new_here": not rows and filters.is_default and not Decision.objects.exists(),
     }
     if not wants_partial(request):
         context |= proposals_context(request)
     if opened and not wants_partial(request):
         context |= _opened(request, opened)
     return render_part(request, "queue/queue.html", "queue/_list.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """A saved view above the list."""
+
+    view: View
+    wanted: ActionFilter | None  # None: its filter cannot be asked any more, `problem` says why
+    problem: str = ""
+    count: int | None = None  # of the actions that match it; None: not known from this read
+    is_current: bool = False
+
+    @property
+    def href(self) -> str:
+        return f"{reverse('queue')}?{self.view.query}"
+
+
+def _tabs(views: Sequence[View], stores: Sequence[ActionStore], viewer: Person) -> list[Tab]:
+    """The views with their filters; what has left the world since they were saved is said, and nothing else suffers from it."""
+    tabs = []
+    for view in views:
+        filters = QueueFilters(QueryDict(view.query))
+        try:
+            if not filters.is_valid():
+                raise InvalidQuery(problems_of(filters))
+            wanted = filters.to_filter(viewer)
+            require_known(stores, wanted.stores)
+            tabs.append(Tab(view=view, wanted=wanted))
+        except InvalidQuery as exc:
+            tabs.append(Tab(view=view, wanted=None, problem=str(exc)))
+    return tabs
+
+
+def _counted(tabs: Sequence[Tab], counts: Sequence[int | None], query: str) -> list[Tab]:
+    numbers = iter(counts)
+    return [
+        replace(tab, count=next(numbers) if tab.wanted is not None else None, is_current=bool(query) and tab.view.query == query)
+        for tab in tabs
+    ]
+
+
+def _in_groups(items: Sequence[ActionItem], groups: Mapping[ActionRef, CrashGroup]) -> list[ActionItem]:
+    """Each group together where its first call stands, in the order of the list; what belongs to none stays in its place at the end."""
+    places: dict[str, int] = {}
+    for place, item in enumerate(items):
+        if (group := groups.get(item.ref)) is not None:
+            places.setdefault(group.key, place)
+    return sorted(items, key=lambda item: places[groups[item.ref].key] if item.ref in groups else len(items))
 
 
 def _opened(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
@@ -144,34 +226,37 @@ def next_in_doubt(request: HttpRequest, after: ActionRef) -> tuple[ActionItem | 
     """The first action of the queue that is not the one just dealt with, and whether every store was there to be asked."""
     filters = QueueFilters({})
     filters.is_valid()
-    page = list_actions(visible_stores(request.user), filters.to_filter(), limit=2, may_see=visible(request.user))
+    stores, rules = visible_stores(request.user), read_rules()
+    page = list_actions(stores, filters.to_filter(), limit=2, may_see=visible(request.user), rules=rules)
     found = next((item for item in page.items if item.ref != after and item.action), None)
     return found, all(store.is_listed for store in page.stores)
 
 
-def _read(request: HttpRequest, stores: Sequence[ActionStore], wanted: ActionFilter) -> ActionPage:
-    return list_actions(
-        stores,
-        wanted,
-        limit=PAGE_SIZE,
-        cursor=request.GET.get("cursor"),
-        may_see=visible(request.user),
-    )
-
-
 def _rows(
-    items: Sequence[ActionItem], opened: ActionRef | None, may_settle: Callable[[str, str], bool], viewer: Person
+    items: Sequence[ActionItem],
+    opened: ActionRef | None,
+    may_settle: Callable[[str, str], bool],
+    viewer: Person,
+    book: PolicyBook,
+    groups: Mapping[ActionRef, CrashGroup],
 ) -> Iterator[Row]:
     refs = [item.ref for item in items]
     claims, looks, now = live_claims(refs), look_agains(refs), timezone.now()
     decisions, notes, standings = current_decisions(refs), latest_notes(refs), standings_of(refs)
-    group = ""
+    askable = {
+        item.ref for item in items if _is_askable(item) and may_settle(item.store, item.action.tool if item.action else "")
+    }
+    heading: tuple[str, str] = ("", "")
     for item in items:
-        heading = GROUPS[item.facts.risk] if item.facts else UNREADABLE_GROUP
+        crash = groups.get(item.ref)
+        before, heading = heading, (crash.key, crash.label) if crash else ("", _heading_of(item, is_grouped=bool(groups)))
+        is_new = heading != before
         decision = decisions.get(item.ref)
         yield Row(
             item=item,
-            group="" if heading == group else heading,
+            group=heading[1] if is_new else "",
+            crash=crash,
+            crash_refs=_askable_of(crash, groups, askable, refs) if crash and is_new else (),
             decision=decision if decision and decision.is_pending else None,
             note=notes.get(item.ref),
             is_open_beside=item.ref == opened,
@@ -179,9 +264,22 @@ def _rows(
             claim=claims.get(item.ref),
             claimed_by=claimed_by(claims.get(item.ref), viewer),
             is_due=item.ref in looks and looks[item.ref] <= now,
-            can_be_selected=_is_askable(item) and may_settle(item.store, item.action.tool if item.action else ""),
+            can_be_selected=item.ref in askable,
+            clock=evidence_clock(item, standings.get(item.ref), book.policy_of(item.action.tool)) if item.action else None,
+            is_late=is_late(item),
         )
-        group = heading
+
+
+def _askable_of(
+    crash: CrashGroup, groups: Mapping[ActionRef, CrashGroup], askable: Collection[ActionRef], refs: Sequence[ActionRef]
+) -> tuple[ActionRef, ...]:
+    return tuple(ref for ref in refs if ref in askable and (group := groups.get(ref)) is not None and group.key == crash.key)
+
+
+def _heading_of(item: ActionItem, *, is_grouped: bool) -> str:
+    if item.facts is None:
+        return UNREADABLE_GROUP
+    return "No crash was seen" if is_grouped else GROUPS[item.facts.risk]
 
 
 def _is_askable(item: ActionItem) -> bool:

@@ -60,6 +60,7 @@ from console.services.policies import ChangedMeanwhile, all_policies
 from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
 from console.texts import take_texts
+from console.tool_rules import read_rules
 from console.views.gate import only_post, signed_in
 
 VERSIONS_SHOWN = 50
@@ -441,7 +442,9 @@ def _label(kind: Kind, field: str) -> str:
 def _choices(request: HttpRequest, tools: list[str]) -> tuple[ActionItem, ...]:
     """Open calls to try it on: of the tools that name it, else of any."""
     wanted = ActionFilter(tools=frozenset(tools), classes=frozenset({ActionClass.EXTERNAL, ActionClass.IDEMPOTENT}))
-    page = list_actions(visible_stores(request.user), wanted, limit=CHOICES_SHOWN, may_see=visible(request.user))
+    page = list_actions(
+        visible_stores(request.user), wanted, limit=CHOICES_SHOWN, may_see=visible(request.user), rules=read_rules()
+    )
     return tuple(item for item in page.items if item.facts is not None)
 
 

@@ -7,14 +7,16 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from actions.errors import InvalidQuery, StoreError
-from actions.queries import read_whole_args
+from actions.queries import ActionFilter, list_actions, read_whole_args
 from actions.records import ActionClass
-from console.access import Right, item_or_404, may, may_see_tool
+from actions.summary import problem_of_summary
+from actions.tool_rules import ToolRules
+from console.access import Right, item_or_404, may, may_see_tool, visible, visible_stores
 from console.addresses import parse_tool, parse_typed_ref, tool_address
 from console.htmx import own_hosts, render_part
 from console.models import Policy
@@ -25,8 +27,9 @@ from console.services.registry import ToolLine, empty_line, find_line, read_regi
 from console.services.simulation import MAX_ARGS_CHARS, Simulation, simulate
 from console.stores import get_store
 from console.texts import take_texts
+from console.tool_rules import rule_from
 from console.untrusted import redact_any, show
-from console.views.gate import signed_in
+from console.views.gate import only_post, signed_in
 
 VERSIONS_SHOWN = 50
 _SIMULATED = {"tool": "Tool", "class": "Class", "args": "Arguments", "action": "Action"}
@@ -90,6 +93,34 @@ def simulator(request: HttpRequest) -> HttpResponse:
         context["problem"] = "Name a tool, or an action as store/agent/number."
     status = context.get("status", 422) if context.get("problem") else 200
     return render_part(request, "tools/simulator.html", "tools/_simulation.html", context, status=status)
+
+
+@signed_in
+@only_post(lambda slug: reverse("tool", args=[slug]))
+def example(request: HttpRequest, slug: str) -> HttpResponse:
+    """An open call as it would be read by what stands in the form. Nothing is stored."""
+    name = _tool_or_404(request, slug)
+    odd = take_texts(request)
+    _, values, _ = read_policy(request.POST)
+    typed = Policy(tool=name, version=0, **{field: values[field] for field in READ_BY})
+    problem = next(iter(odd.values()), "") or problem_of_summary(typed.summary)
+    context = {"problem": problem, "example_url": tool_address(name, view="tool-example")}
+    return render(request, "tools/_example.html", context if problem else context | _example(request, name, typed))
+
+
+READ_BY = ("summary", "redacted", "recipient", "amount", "currency", "reference", "is_minor", "moves_money", "is_irreversible")
+"""The fields of a policy that say how a call is read."""
+
+
+def _example(request: HttpRequest, name: str, policy: Policy) -> dict[str, Any]:
+    """The call of the tool that comes first in the queue, by this policy; nothing where none is open."""
+    wanted = ActionFilter(tools=frozenset({name}))
+    try:
+        rules = ToolRules(by_tool={name: rule_from(policy)})
+    except KeyError:  # a weight that no choice says
+        return {}
+    page = list_actions(visible_stores(request.user), wanted, limit=1, may_see=visible(request.user), rules=rules)
+    return {"example": next((item for item in page.items if item.facts is not None), None)}
 
 
 def _simulate_action(request: HttpRequest, said: str) -> dict[str, Any]:
@@ -189,6 +220,8 @@ def _page(request: HttpRequest, name: str, policy: Policy, said: dict[str, str],
         "is_plain": "," not in name and show(name).plain == name,
         "history": [(version, policy_changes(old, version)) for version, old in pairwise(older)],
         "form_url": tool_address(name),
+        "example_url": tool_address(name, view="tool-example"),
+        **_example(request, name, policy),
         "simulator_url": reverse("simulator"),
     }
 

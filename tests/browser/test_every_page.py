@@ -12,6 +12,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from console.models import Claim, HandOver, Note
+from console.services.saved_views import save_view
 from tests.browser.conftest import SignedIn
 from tests.recall_writer import RecallWriter
 
@@ -24,6 +25,8 @@ PAGES = {
     "queue": "/",
     "queue with filters": "/?state=done,failed,abandoned&class=any&text=a",
     "empty queue": "/?text=nothing-like-this",
+    "queue by crash": "/?group=crash",
+    "saved views": "/views/?tool=send_email",
     "queue and action": "/?open=main/m-1/1",
     "action": "/actions/main/m-1/1/",
     "closed action": "/actions/main/m-1/2/",
@@ -75,6 +78,7 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
     Claim.objects.create(**place, claimed_at=now, expires_at=now + timedelta(hours=1), taken_from="bea")
     Note.objects.create(**place, decision_id="note-00001", text=UNBROKEN, look_again_at=now - timedelta(hours=1))
     HandOver.objects.create(handover_id="hand-over-1", by=ana, username="bea", to=ana, text="The bank calls " + "x" * 200)
+    save_view("Late mails", "tool=send_email&age=300", by=ana, is_shared=True)
     page = signed_in(ana)
     for path, answer in (("/actions/main/live-1/1/", "is-waiting"), ("/actions/main/s-1/1/", "is-written")):
         page.goto(path)

@@ -443,7 +443,7 @@ def test_a_list_costs_the_same_with_many_rows(
     memory.action("billing-7", 1)
     memory.action("billing-7", 2)
     caller.get("actions")
-    with django_assert_num_queries(3):  # token, roles, claims
+    with django_assert_num_queries(4):  # token, roles, claims, policies
         caller.get("actions", limit=200)
     for seq in range(3, 201):
         memory.action("billing-7", seq)

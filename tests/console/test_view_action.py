@@ -268,7 +268,7 @@ def test_it_costs_the_same_however_long_the_story(
 
     with django_assert_num_queries(
         10
-    ):  # session, user, roles, decision, notes, claim; inquiry, policy, incidents of it, open incidents
+    ):  # session, user, roles, policies, decision, notes, claim; inquiry, policy, incidents of it, open incidents
         client.get(path_of(ref))
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import DjangoAssertNumQueries
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries, Settings
 
+from actions.digests import sha256_text
+from actions.queries import get_action
+from actions.records import Action
 from actions.store.memory import MemoryStore
 from console import checks
 from console.services.decide import DecisionRequest, decide
+from console.services.policies import save_policy
+from console.stores import get_store
 from tests.console.conftest import Cast, MemoryWriter
 from tests.console.view_helpers import BACK, BOOSTED, HTMX, browser, text_of
 from tests.recall_writer import RecordWriter
@@ -284,8 +292,9 @@ def test_it_costs_the_same_with_2_rows_and_with_200(
     for name in ("read_actions", "read_outputs", "get_action", "check", "find_lease", "list_turns", "list_entries"):
         _count_calls(monkeypatch, name, asked)
 
-    # session, user, roles, claims, looks, decisions, notes, evidence, decisions without a store, proposals, hand-overs, open incidents
-    with django_assert_num_queries(12):
+    # session, user, roles, saved views, policies, claims, looks, decisions, notes, evidence, decisions without a store, proposals, hand-overs,
+    # open incidents
+    with django_assert_num_queries(14):
         client.get("/")
 
     assert asked == ["read_actions", "read_outputs"]
@@ -314,3 +323,195 @@ def test_a_store_that_does_not_answer_is_a_question_mark_and_never_nothing(memor
     assert re.search(r"In doubt 1 \+ \?", said)
     assert "1 action, not known in down" in said
     assert "+ " in text_of(page(ana, **HTMX))
+
+
+# --- what the policies say -------------------------------------------------------------------------------------------
+
+
+def test_the_policy_decides_sentence_place_heading_weight_and_what_is_hidden(records: RecordWriter, ana: User, amy: User) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com", "subject": "Hello"}, started_at="2026-11-29T10:00:01Z")
+    records.action("p-1", 1, tool="pay_out", args={"amount": 5, "currency": "EUR"}, started_at="2026-11-29T10:00:00Z")
+    ref = records.action(
+        "x-1", 1, tool="sync", args={"who": {"iban": "DE02S3CRET", "name": "ACME"}, "sum": 7}, started_at="2026-11-29T10:00:02Z"
+    )
+    digest, stored = get_action(get_store("main"), ref).digest, get_store("main").get_action("x-1", 1).action
+    assert isinstance(stored, Action)
+    save_policy("pay_out", {"moves_money": "no"}, seen_version=0, by=amy)
+    values = {
+        "moves_money": "yes",
+        "amount": "sum",
+        "summary": "Payout of {amount} to {who.name}, {who.iban}",
+        "redacted": "IBAN, pin",
+    }
+    save_policy("sync", values, seen_version=0, by=amy)
+
+    html = page(ana)
+
+    assert [text_of(one) for one in re.findall(r'<li class="group".*?</li>', html, re.DOTALL)] == [
+        "Money oldest first",
+        "Everything else oldest first",
+    ]
+    assert [re.search(r"Payout of 7.00 to ACME, \[redacted\]|5.00 EUR|b@example", strip)[0] for strip in strips(html)] == [  # type: ignore[index]
+        "Payout of 7.00 to ACME, [redacted]",
+        "5.00 EUR",
+        "b@example",
+    ]
+    assert re.findall(r'<li class="strip is-interrupted( weighs)?', html) == [" weighs", "", ""]
+    whole = browser(ana).get("/actions/main/x-1/1/").content.decode()
+    assert "S3CRET" not in html + whole + browser(ana).get("/actions/main/x-1/1/arguments/").content.decode()
+    assert strips(page(ana, "?text=S3CRET")) == []
+    assert f'value="{digest}"' in whole  # a decision stays bound to what is stored
+    decide(ref, DecisionRequest(outcome="done", reason="Seen", decision_id="decision-1"), by=ana)
+    (entry,) = get_store("main").list_entries(limit=5, agent="x-1", seq=1)
+    assert "S3CRET" not in str(entry)
+    assert f"'args_digest': '{sha256_text(stored.args)}'" in str(entry.detail)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_policy_that_changes_between_two_pages_loses_and_repeats_no_row(
+    memory: RecordWriter, ana: User, amy: User, before: bool
+) -> None:
+    """Rows that would move before the place of the cursor keep theirs until somebody begins from the first page."""
+    for seq in range(1, 41):
+        memory.action("a", seq, tool="create_payment", args={"to": f"p{seq}x"})
+        memory.action("b", seq, tool="sync", args={"to": f"s{seq}x"})
+    if before:
+        save_policy("other", {"compensation": "x"}, seen_version=0, by=amy)
+    first = page(ana)
+    following = re.search(r'<a href="(\?[^"]*cursor=[^"]*)" rel="next">', first)
+    assert following is not None
+    save_policy("sync", {"moves_money": "yes", "summary": "Synced {to}"}, seen_version=0, by=amy)
+    save_policy("create_payment", {"moves_money": "no"}, seen_version=0, by=amy)
+
+    second = page(ana, following[1].replace("&amp;", "&"))
+
+    seen = re.findall(r"to ([ps]\d+x)|Synced (s\d+x)", " ".join(strips(first) + strips(second)))
+    assert sorted(one or other for one, other in seen) == sorted(f"{kind}{seq}x" for kind in "ps" for seq in range(1, 41))
+    assert "Synced" in second  # words are those of now
+    assert strips(page(ana))[0].startswith("Synced")
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def at(**ago: float) -> str:
+    return (timezone.now() - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize(
+    ("ago", "words", "mark"),
+    [
+        ({"minutes": 30}, r"evidence until \d+ \w{3}", "clock"),
+        ({"days": 7, "hours": 1}, r"evidence until \d+ \w{3}", "clock"),
+        ({"days": 9, "hours": 12}, r"evidence until \d\d:\d\d UTC", "clock is-close"),
+        ({"days": 11}, "evidence expired", "clock is-over"),
+    ],
+)
+def test_the_clock_of_a_call_runs_to_the_end_of_its_evidence(
+    memory: RecordWriter, ana: User, amy: User, ago: dict[str, float], words: str, mark: str
+) -> None:
+    save_policy("send_email", {"retention_s": 10 * 86_400}, seen_version=0, by=amy)
+    memory.action("m-1", 1, started_at=at(**ago))
+    memory.lease("m-2", state="live")
+    memory.action("m-2", 1, started_at=at(**ago))
+    memory.action("m-3", 1, cls="pure", started_at=at(**ago))
+
+    one, *rest = strips(page(ana, "?state=any&class=any"))
+
+    assert re.search(words, one)
+    assert not [strip for strip in rest if "evidence" in strip]
+    assert f'class="{mark}"' in page(ana)
+    assert ("late" in one) == (ago != {"minutes": 30})
+    assert not [strip for strip in rest if "late" in strip]
+
+
+def test_the_evidence_counts_from_the_end_of_a_lease_that_ran_longer_than_the_tool(
+    memory: RecordWriter, ana: User, amy: User
+) -> None:
+    save_policy("send_email", {"retention_s": 86_400}, seen_version=0, by=amy)
+    memory.lease("m-1", state="expired", ttl=timedelta(hours=1))  # ran out an hour ago
+    memory.action("m-1", 1, started_at=at(hours=25))
+    memory.action("m-2", 1, started_at=at(hours=25))
+
+    one, two = strips(page(ana))
+
+    assert re.search(r"evidence until \d\d:\d\d UTC", one)
+    assert "evidence expired" in two
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+def test_each_condition_is_a_chip_that_takes_away_itself_alone(memory: RecordWriter, ana: User) -> None:
+    memory.action("m-1", 1)
+
+    html = page(ana, "?tool=send_email,pay&age=300&text=%3Cb%3E&cursor=&open=main/m-1/1&state=unknown")
+
+    chips = re.search(r'<ul class="conditions".*?</ul>', html, re.DOTALL)
+    assert chips is not None
+    found = [(text_of(words), unescape(href)) for href, words in re.findall(r'href="([^"]*)">(.*?)</a>', chips[0], re.DOTALL)]
+    assert found[:-1] == [
+        ("State: unknown ×, remove", "?tool=send_email,pay&age=300&text=%3Cb%3E"),
+        ("Tool: send_email ×, remove", "?state=unknown&tool=pay&age=300&text=%3Cb%3E"),
+        ("Tool: pay ×, remove", "?state=unknown&tool=send_email&age=300&text=%3Cb%3E"),
+        ("Age: over 5 min ×, remove", "?state=unknown&tool=send_email,pay&text=%3Cb%3E"),
+        ("Text: <b> ×, remove", "?state=unknown&tool=send_email,pay&age=300"),
+    ]
+    assert "No action matches this filter. State: unknown · Tool: send_email · Tool: pay" in text_of(html)
+    assert "conditions" not in page(ana)
+
+
+def test_a_text_is_looked_for_in_the_stored_part_of_long_arguments_and_the_page_says_so(records: RecordWriter, ana: User) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com", "body": "x" * 9_000 + " needle"})
+    records.action("m-2", 1, args={"to": "needle@example.com"})
+
+    found = page(ana, "?text=needle")
+
+    assert len(strips(found)) == 1
+    assert "Not everything was searched. 1 call with long arguments is not listed" in text_of(found)
+    assert "Not everything was searched" not in page(ana, "?text=needle&agent=m-2")
+    assert "Not everything was searched" not in page(ana)
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def test_calls_of_one_crash_stand_together_under_what_was_seen_of_it(memory: RecordWriter, ana: User, ben: User) -> None:
+    memory.lease("m-1", holder="pod-a:1:aaaa")
+    for agent, seq in (("m-1", 1), ("m-2", 1), ("m-1", 2)):
+        memory.action(agent, seq, started_at=f"2026-11-29T10:00:0{seq}Z")
+    memory.action("z-1", 1, body="{")
+
+    html = page(ana, "?group=crash")
+
+    assert [agent for strip in strips(html) for agent in ("m-1", "m-2", "z-1") if agent in strip] == ["m-1", "m-1", "m-2", "z-1"]
+    form = re.search(r'<li class="group crash".*?</li>', html, re.DOTALL)
+    assert form is not None
+    assert "pod-a" in text_of(form[0])
+    assert re.findall(r'name="ref" value="([^"]*)"', form[0]) == ["main/m-1/1", "main/m-1/2"]
+    assert "Ask the resolver about these 2" in form[0]
+    assert "csrfmiddlewaretoken" in form[0]
+    assert "Ask the resolver" not in page(ben, "?group=crash")
+    assert browser(ana).get("/?group=moon").status_code == 400
+
+
+# --- empty -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_queue_says_what_would_stand_in_it_until_somebody_has_decided_something(memory: RecordWriter, ana: User) -> None:
+    assert "A line will look like this" in text_of(page(ana))
+
+    decide(memory.action("m-1", 1), DecisionRequest(outcome="done", reason="Seen", decision_id="decision-1"), by=ana)
+
+    assert "Nothing is in doubt." in text_of(page(ana))
+    assert "A line will look like this" not in text_of(page(ana))
+
+
+def test_where_no_store_answers_that_is_said_and_nothing_is_called_empty(ana: User, down: str, settings: Settings) -> None:
+    settings.ACTION_STORES = {down: settings.ACTION_STORES[down]}
+
+    said = text_of(page(ana, "?tool=send_email"))
+
+    assert "no store answers" in said
+    assert "No action matches" not in said
+    assert "secret-pw" not in said

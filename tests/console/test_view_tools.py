@@ -11,6 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 from console.addresses import tool_address
 from console.models import Policy
 from console.policy_form import policy_values
+from console.services.changes import read_changes
 from console.services.decide import DecisionRequest, decide
 from console.services.policies import policy_of, save_policy
 from tests.console import own_resolver as world
@@ -316,3 +317,59 @@ def test_the_simulator_takes_an_action_that_the_person_may_see(memory: RecordWri
 @pytest.mark.parametrize("data", [{}, {"action": "nonsense"}, {"tool": "x", "class": "odd"}, {"tool": "x", "args": "[[[["}])
 def test_the_simulator_never_breaks(memory: RecordWriter, ana: User, data: dict[str, str]) -> None:
     assert browser(ana).post("/simulator/", data).status_code in (200, 400, 422)
+
+
+# --- how its calls are read ------------------------------------------------------------------------------------------
+
+
+def test_the_form_shows_an_open_call_as_what_is_typed_would_have_it_read_and_stores_nothing(
+    memory: RecordWriter, amy: User, dot: User
+) -> None:
+    memory.action("m-1", 1, tool="sync", args={"who": {"iban": "S3CRET", "name": "<b>ACME"}, "sum": 7})
+    client = browser(amy)
+    page = client.get("/tools/sync/").content.decode()
+    assert "Sync: sum 7" in words_of(page)
+    assert 'hx-post="/tools/sync/example/"' in page
+
+    typed = form_of("sync", summary="Payout of {amount} to {who.name}", amount="sum", redacted="iban", moves_money="yes")
+    html = client.post("/tools/sync/example/", typed, headers=HTMX).content.decode()
+
+    assert "Payout of 7.00 to <b>ACME" in words_of(html)
+    assert "<b>ACME" not in html
+    assert "Under “Money”" in html
+    assert "S3CRET" not in html
+    broken = client.post("/tools/sync/example/", form_of("sync", summary="{sum"), headers=HTMX).content.decode()
+    assert "a single { at character 1" in words_of(broken)
+    assert client.post("/tools/sync/example/", form_of("sync", moves_money="maybe"), headers=HTMX).status_code == 200
+    assert client.post("/tools/other/example/", form_of("other"), headers=HTMX).status_code == 200
+    assert browser(dot).post("/tools/sync/example/", typed, headers=HTMX).status_code == 404
+    assert not Policy.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "problem"),
+    [
+        ("summary", "Refund of {amount", "a single { at character 11"),
+        ("summary", "x" * 201, "at most 200 characters"),
+        ("redacted", "iban, ***", "is no name of an argument"),
+    ],
+)
+def test_a_sentence_or_a_name_that_cannot_be_read_is_refused_at_its_field(
+    memory: RecordWriter, amy: User, field: str, typed: str, problem: str
+) -> None:
+    answer = browser(amy).post("/tools/send_email/", form_of("send_email", **{field: typed}))
+
+    assert answer.status_code == 422
+    assert problem in words_of(answer.content.decode())
+    assert typed in answer.content.decode()
+    assert not Policy.objects.exists()
+
+
+def test_a_new_version_tells_every_open_queue_and_an_unchanged_one_tells_nobody(memory: RecordWriter, amy: User) -> None:
+    before = read_changes().get("main", 0)
+
+    save_policy("send_email", {"summary": "Mail"}, seen_version=0, by=amy)
+    assert read_changes()["main"] == before + 1
+
+    save_policy("send_email", {"summary": "Mail"}, seen_version=1, by=amy)
+    assert read_changes()["main"] == before + 1

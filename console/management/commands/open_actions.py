@@ -20,6 +20,7 @@ from console.models import Claim, KnownCount
 from console.services.claimed import all_live_claims
 from console.shapes import item_json
 from console.stores import list_stores
+from console.tool_rules import read_rules
 
 _HEADINGS = ("STATE", "AGE", "TOOL", "ACTION", "WHAT")
 
@@ -37,7 +38,7 @@ class Command(Base):
         stores = list_stores()
         if not stores:
             refuse("no store is configured; set ACTION_STORES")
-        page = list_actions(stores, ActionFilter(), limit=MAX_ROWS_PER_STORE * len(stores))
+        page = list_actions(stores, ActionFilter(), limit=MAX_ROWS_PER_STORE * len(stores), rules=read_rules())
         if options["json"]:
             claims = self._claims()
             for item in page.items:
