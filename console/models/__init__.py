@@ -1,7 +1,16 @@
-"""What the console keeps for itself: roles, decisions, notes, tokens, policies, resolvers, verdicts. Never an action, a turn or an entry."""
+"""What the console keeps for itself: roles, decisions, batches, notes, tokens, policies, resolvers, verdicts. Never an action, a turn or an entry."""
 
 from __future__ import annotations
 
+from console.models.batch import (
+    FAILED_STATES,
+    OPEN_ITEM_STATES,
+    RETRYABLE_STATES,
+    Batch,
+    BatchItem,
+    BatchState,
+    ItemState,
+)
 from console.models.change import Change
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
 from console.models.decision_id import DecisionId
@@ -15,7 +24,13 @@ from console.models.policy import Mode, Policy, Weight
 from console.models.token import Token
 
 __all__ = [
+    "FAILED_STATES",
+    "OPEN_ITEM_STATES",
     "PENDING_STATES",
+    "RETRYABLE_STATES",
+    "Batch",
+    "BatchItem",
+    "BatchState",
     "Change",
     "Decision",
     "DecisionId",
@@ -26,6 +41,7 @@ __all__ = [
     "Hook",
     "Incident",
     "Inquiry",
+    "ItemState",
     "KnownCount",
     "Mode",
     "Note",
