@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 
@@ -118,6 +119,23 @@ class QueueFilters(forms.Form):
     @property
     def is_default(self) -> bool:
         return not any(self.cleaned_data.get(name) for name in self.fields)
+
+    def knows(self, name: str) -> bool:
+        """Whether an address may say it: a misspelt filter must not mean "everything"."""
+        return name in {self.add_prefix(field) for field in self.fields}
+
+    @property
+    def query(self) -> str:
+        """What was said, as an address says it again."""
+        said = {self.add_prefix(name): self.cleaned_data.get(name) for name in self.fields}
+        return urlencode({name: value for name, value in said.items() if value})
+
+    def narrows(self, wanted: ActionFilter, stores: Collection[str]) -> bool:
+        """Whether it (`wanted` is its filter) leaves out any of what is in doubt in these stores, for gestures over all that match: an empty filter is not a filter."""
+        by_store = bool(wanted.stores) and not wanted.stores >= set(stores)
+        by_class = bool(wanted.classes) and ActionClass.EXTERNAL not in wanted.classes
+        by_words = wanted.tools or wanted.agents or wanted.min_age_s or wanted.text or self.cleaned_data["verdict"]
+        return bool(by_words or by_store or by_class or not wanted.states >= _DOUBT)
 
     @property
     def state_options(self) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from console.views import (
     action,
     agent,
     asking,
+    bulk,
     decision,
     events,
     eviction,
@@ -67,7 +68,14 @@ class ResolverConverter(AgentConverter):
     regex = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 
 
+class BatchConverter(AgentConverter):
+    """A batch id: as a decision id."""
+
+    regex = r"[A-Za-z0-9-]{8,64}"
+
+
 register_converter(AgentConverter, "agent")
+register_converter(BatchConverter, "batch")
 register_converter(ToolConverter, "tool")
 register_converter(ResolverConverter, "resolver")
 register_converter(StoreConverter, "store")
@@ -91,6 +99,11 @@ pages: list[URLPattern | URLResolver] = [
     path("agents/<store:store>/<agent:agent>/eviction/", eviction.eviction, name="eviction"),
     path("agents/<store:store>/<agent:agent>/ask/", asking.ask_agent, name="agent-ask"),
     path("asking/", asking.ask_selected, name="asking"),
+    path("bulk/", bulk.batches, name="bulk"),
+    path("bulk/<batch:batch_id>/", bulk.batch, name="batch"),
+    path("bulk/<batch:batch_id>/cancel/", bulk.cancel, name="batch-cancel"),
+    path("bulk/<batch:batch_id>/undo/", bulk.undo, name="batch-undo"),
+    path("bulk/<batch:batch_id>/again/", bulk.again, name="batch-again"),
     path("tools/", tools.tools, name="tools"),
     path("tools/<tool:slug>/", tools.tool, name="tool"),
     path("simulator/", tools.simulator, name="simulator"),

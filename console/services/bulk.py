@@ -417,13 +417,6 @@ def _set_items(batch: Batch, weighed: Review, *, outcome: str, despite: Collecti
     items.update(state=ItemState.QUEUED)
 
 
-def money_text(amount: Decimal) -> str:
-    """An amount with at least two places and a space-free thousands separator."""
-    exponent = amount.as_tuple().exponent
-    places = max(2, -exponent) if isinstance(exponent, int) else 2
-    return f"{amount:,.{places}f}"
-
-
 def content_of(values: Mapping[str, object]) -> str:
     """What a caller's own batch id stands for."""
     return sha256_text(canonical_json(values))

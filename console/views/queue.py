@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -22,6 +22,7 @@ from console.forms import QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Decision, Note
 from console.services import known_counts
+from console.services.batches import failed_refs
 from console.services.decisions import current_decisions, latest_notes, list_stranded
 from console.services.evidence import Standing, standings_of
 from console.services.resolve import NobodyToAsk, check_askable
@@ -93,6 +94,8 @@ def queue(request: HttpRequest) -> HttpResponse:
     opened = parse_ref(request.GET.get("open", ""))
     stores = visible_stores(request.user)
     require_known(stores, wanted.stores)
+    if batch_id := request.GET.get("batch"):
+        wanted = replace(wanted, only=failed_refs(request.user, batch_id))
     page = _read(request, stores, wanted)
     known_counts.remember(page.stores)
     rows = tuple(_rows(page.items, opened, visible(request.user, Right.SETTLE)))
@@ -110,6 +113,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "has_several_stores": len(stores) > 1,
         "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
+        "narrows": not batch_id and filters.narrows(wanted, [store.name for store in stores]),
     }
     if opened and not wants_partial(request):
         context |= _opened(request, opened)

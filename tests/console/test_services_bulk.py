@@ -16,7 +16,7 @@ from django.utils import timezone
 from actions.errors import InvalidDecision
 from actions.queries import ActionFilter, get_action
 from actions.records import ActionRef
-from console.models import Batch, BatchItem, Decision, Grant
+from console.models import Batch, BatchItem, Decision, Grant, Inquiry, StoredVerdict
 from console.services import batches, bulk
 from console.services.batches import advance, again, cancel, items_showing, progress_of, undo
 from console.services.bulk import BatchCommitted, BulkRefused, commit, draft_matching, draft_selected, overview_of, review
@@ -248,13 +248,15 @@ def test_of_two_who_decide_one_wins_and_the_rest_of_the_batch_goes_on(records: R
 def found(memory: RecordWriter, ana: User, amy: User, own_resolver: None) -> list[ActionRef]:
     """Four emails: found, proved not to be there, one that nothing is proved about, one that nobody was asked about."""
     world.define(amy)
-    world.name_it(amy, settle_window_s="0", tool_timeout_s="0")
+    world.name_it(amy, settle_window_s=3_600)
     refs = mails(memory, "f-1", "f-2", "f-3", "f-4")
     world.bring(world.match())
     world.ask(refs[0], ana)
     world.bring()
     world.ask(refs[1], ana)
-    world.ask(refs[1], ana)
+    StoredVerdict.objects.filter(inquiry__agent="f-2").update(asked_at=timezone.now() - timedelta(hours=2))
+    Inquiry.objects.filter(agent="f-2").update(lost_at=timezone.now() - timedelta(hours=4))
+    assert world.ask(refs[1], ana).outcome == "failed"
     world.bring(world.match(recipients=("other@example.com",)))
     world.ask(refs[2], ana)
     return refs
