@@ -131,7 +131,7 @@ class QueueFilters(forms.Form):
         return urlencode({name: value for name, value in said.items() if value})
 
     def narrows(self, wanted: ActionFilter, stores: Collection[str]) -> bool:
-        """Whether it (`wanted` is its filter) leaves out any of what is in doubt in these stores, for gestures over all that match: an empty filter is not a filter."""
+        """Whether it (`wanted` is its filter) leaves out any of what is in doubt in these stores: an empty filter is not a filter."""
         by_store = bool(wanted.stores) and not wanted.stores >= set(stores)
         by_class = bool(wanted.classes) and ActionClass.EXTERNAL not in wanted.classes
         by_words = wanted.tools or wanted.agents or wanted.min_age_s or wanted.text or self.cleaned_data["verdict"]

@@ -163,11 +163,12 @@ class BatchItem(models.Model):
             return self.state
         return self.decision.state
 
-    @property
-    def shown_why(self) -> str:
-        """Why it stands so; while its decision exists, in that one's words."""
-        why = self.decision.why if self.decision is not None and self.decision.why else self.why
-        return redact_text(why)
+    def why_for(self, *, sees_problems: bool) -> str:
+        """Why it stands so, redacted; while its decision exists, in that one's words. A store's own words only for those who may read them."""
+        if self.decision is None or not self.decision.why:
+            return redact_text(self.why)
+        hides = self.decision.waits_for_store and not sees_problems
+        return "its store does not take it now" if hides else redact_text(self.decision.why)
 
     @property
     def shown_reason(self) -> str:

@@ -37,7 +37,7 @@ from console.models import (
     ItemState,
 )
 from console.services.answers import Answer, AnswerKind
-from console.services.bulk import BulkRefused
+from console.services.bulk import BatchCommitted, BulkRefused
 from console.services.decide import DATABASE_TROUBLE, DecisionRequest, decide, withdraw
 from console.services.deliver import as_column
 from console.services.evidence import find_contradiction, is_proof, telling_verdicts
@@ -294,6 +294,17 @@ def find_batch(user: Person, batch_id: str) -> Batch:
     batch = Batch.objects.filter(batch_id=batch_id).first()
     if batch is None or (batch.by_id != user.pk and not may(user, Right.ADMIN)):
         raise Http404("there is no such batch")
+    return batch
+
+
+def find_own(user: User, batch_id: str) -> Batch | None:
+    """A batch of this person's under this id.
+
+    Raises BatchCommitted: the id is somebody else's. Nothing of theirs is told.
+    """
+    batch = Batch.objects.filter(batch_id=batch_id).first()
+    if batch is not None and batch.by_id != user.pk:
+        raise BatchCommitted(batch, "this batch id was used before; make a new one")
     return batch
 
 

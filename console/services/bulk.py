@@ -22,7 +22,7 @@ from actions.digests import canonical_json, sha256_text
 from actions.errors import ActionsError, InvalidDecision, StoreError
 from actions.facts import CallKind
 from actions.queries import ActionFilter, ActionItem, list_actions
-from actions.records import OPEN_STATES, ActionClass, ActionRef, ActionStatus
+from actions.records import OPEN_STATES, ActionClass, ActionEnd, ActionRef, ActionStatus
 from actions.settle import check_decision_id, make_end
 from actions.turns import SettlementTurn, settlement_turn
 from console.access import Right, item_or_404, may_somewhere, visible, visible_stores
@@ -223,6 +223,8 @@ def _keep(
         known = Batch.objects.filter(batch_id=batch_id).first()
         if known is None:
             raise
+        if content_digest and (known.by_id, known.content_digest) == (by.pk, content_digest):
+            return known  # the same request twice at once
         raise BatchCommitted(known, "this batch id was used before") from exc
     return batch
 
@@ -326,9 +328,7 @@ def review(batch: Batch, *, outcome: str, reason: str, by: User) -> Review:
     ready = list(BatchItem.objects.filter(batch=batch, state=ItemState.READY).order_by("number"))
     if batch.is_proven:
         return Review(turn=None, against=(), unfit=0, ready=len(ready), digest=sha256_text(batch.batch_id))
-    if outcome == LATER:
-        raise InvalidDecision("a note is kept about one action at a time")
-    end = end_of_request(DecisionRequest(outcome=outcome, reason=reason, decision_id=id_prefix(batch.batch_id)), by=by)
+    end = check_said(outcome, reason, by=by)
     turn = settlement_turn(end, end.result)
     fit = [item for item in ready if item.action_class != ActionClass.PURE or outcome == ActionStatus.ABANDONED]
     against = _against(fit, outcome)
@@ -340,6 +340,13 @@ def review(batch: Batch, *, outcome: str, reason: str, by: User) -> Review:
         ready=len(fit) - len(against),
         digest=sha256_text(canonical_json(said)),
     )
+
+
+def check_said(outcome: str, reason: str, *, by: User) -> ActionEnd:
+    """The end that every item of a batch gets. Raises InvalidDecision: outcome or reason break a rule. Pure."""
+    if outcome == LATER:
+        raise InvalidDecision("a note is kept about one action at a time")
+    return end_of_request(DecisionRequest(outcome=outcome, reason=reason, decision_id=id_prefix("")), by=by)
 
 
 def _against(items: Sequence[BatchItem], outcome: str) -> list[tuple[BatchItem, Contradiction]]:

@@ -15,7 +15,7 @@ from actions.errors import InvalidDecision, InvalidQuery
 from actions.records import ActionState
 from actions.rules import MAX_REASON_CHARS
 from actions.turns import SettlementTurn
-from console.access import Right, may, may_somewhere, require_known, visible, visible_stores
+from console.access import Right, may, may_somewhere, require_known, sees_problems, visible, visible_stores
 from console.addresses import parse_ref
 from console.forms import QueueFilters, problems_of
 from console.htmx import go_to, render_part
@@ -40,6 +40,7 @@ class Row:
 
     item: BatchItem
     is_shown: bool  # else only how many there are is said
+    why: str
     turn: SettlementTurn | None = None  # of a proven one, before it is written
 
     @property
@@ -261,6 +262,7 @@ def _rows(request: HttpRequest, found: Batch, *, shown: str = "") -> tuple[list[
         Row(
             item=item,
             is_shown=may_see(item.store, item.tool) if item.tool else is_mine,
+            why=item.why_for(sees_problems=sees_problems(request.user, item.store)),
             turn=bulk.turn_of_item(item, by=_user(request)) if found.is_draft else None,
         )
         for item in items[:ROWS]

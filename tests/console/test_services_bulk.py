@@ -24,8 +24,9 @@ from console.services.decide import DecisionRequest, decide
 from console.services.deliver import deliver
 from console.stores import get_store
 from tests.console import own_resolver as world
-from tests.console.conftest import Cast, MemoryWriter
+from tests.console.conftest import Cast
 from tests.recall_writer import RecordWriter
+from tests.store.memory_writer import MemoryWriter
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +50,7 @@ def shown(batch: Batch) -> list[str]:
 
 
 def why(batch: Batch) -> list[str]:
-    return [item.shown_why for item in items_showing(batch, "")]
+    return [item.why_for(sees_problems=True) for item in items_showing(batch, "")]
 
 
 def status_of(ref: ActionRef) -> str:
