@@ -342,6 +342,11 @@ class Progress:
         return sum(self.outcomes.get(state, 0) for state in FAILED_STATES)
 
     @property
+    def still_open(self) -> int:
+        """Of those that failed, how many somebody can still look at and decide: what ended is done with."""
+        return self.failed - self.outcomes.get(ItemState.CLOSED, 0)
+
+    @property
     def on_its_way(self) -> int:
         return sum(self.outcomes.get(state, 0) for state in (*PENDING_STATES, ItemState.UNKNOWN))
 
@@ -393,9 +398,9 @@ def items_showing(batch: Batch, outcome: str) -> QuerySet[BatchItem]:
 
 
 def failed_refs(user: Person, batch_id: str) -> frozenset[ActionRef]:
-    """The actions of a batch that were not decided, as far as this person may see them. Raises Http404 as `find_batch`."""
+    """The actions of a batch that were not decided and have not ended, as far as this person may see them. Raises Http404 as `find_batch`."""
     may_see = visible(user)
-    rows = BatchItem.objects.filter(_FAILED, batch=find_batch(user, batch_id))
+    rows = BatchItem.objects.filter(_FAILED, batch=find_batch(user, batch_id)).exclude(state=ItemState.CLOSED)
     return frozenset(row.ref for row in rows if row.tool and may_see(row.store, row.tool))
 
 

@@ -75,7 +75,11 @@ def batch(request: HttpRequest, batch_id: str) -> HttpResponse:
     found = running.find_batch(request.user, batch_id)
     if request.method == "POST":
         return _decide(request, found)
-    return _preview(request, found) if found.is_draft else _progress(request, found)
+    if not found.is_draft:
+        return _progress(request, found)
+    # What a proven one would write stands in its rows already.
+    weighed = bulk.review(found, outcome="", reason="", by=_user(request)) if found.is_proven else None
+    return _preview(request, found, weighed=weighed)
 
 
 def _page_of(batch_id: str) -> str:

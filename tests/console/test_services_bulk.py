@@ -239,7 +239,9 @@ def test_of_two_who_decide_one_wins_and_the_rest_of_the_batch_goes_on(records: R
     assert shown(batch) == ["written", "closed", "written"]
     assert why(batch)[1] == "it already ended failed, by operator bea: the customer said so"
     assert [status_of(ref) for ref in refs] == ["done", "failed", "done"]
-    assert batches.failed_refs(ana, batch.batch_id) == {refs[1]}
+    assert batches.failed_refs(ana, batch.batch_id) == frozenset()  # it has ended: nothing is left to decide
+    progress = progress_of((batch,))[batch.pk]
+    assert (progress.failed, progress.still_open) == (1, 0)
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------
