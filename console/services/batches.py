@@ -54,6 +54,7 @@ CLAIM = timedelta(seconds=60)
 QUEUED = timedelta(seconds=30)
 """How long the sweep leaves a batch to the task that was sent for it."""
 MAX_LISTED = 50
+ENDED_STATES = (BatchState.FINISHED, BatchState.CANCELLED, BatchState.UNDONE)
 
 _STATE_OF: Mapping[AnswerKind, ItemState] = {
     AnswerKind.CLOSED: ItemState.CLOSED,
@@ -207,7 +208,7 @@ def _close(item: BatchItem, state: ItemState, why: str) -> None:
     """Keep what became of an item. Where its decision exists and is not refused, that one says it from now on."""
     decision = Decision.objects.filter(decision_id=item.decided_as).first()
     if decision is not None and decision.state != DecisionState.REFUSED:
-        state = ItemState.UNKNOWN if state is ItemState.UNAVAILABLE else ItemState.DECIDED
+        state, why = ItemState.UNKNOWN if state is ItemState.UNAVAILABLE else ItemState.DECIDED, ""
     else:
         decision = None
     # Also over `cancelled`: that it was not begun is then no longer true.
@@ -275,7 +276,7 @@ def again(batch_id: str, *, by: User) -> Batch:
     batch = _own(by, batch_id)
     with transaction.atomic(durable=True):
         now = Batch.objects.select_for_update(of=("self",)).get(pk=batch.pk)
-        if now.state not in (BatchState.FINISHED, BatchState.CANCELLED) or now.is_active:
+        if now.state not in ENDED_STATES or now.is_active:
             raise BulkRefused(f"This batch is {now.state}; the failed ones can be tried again once it has ended.")
         pks = list(BatchItem.objects.filter(_RETRYABLE, batch=batch).values_list("pk", flat=True))
         if not pks:

@@ -414,7 +414,7 @@ def _set_items(batch: Batch, weighed: Review, *, outcome: str, despite: Collecti
     ticked: list[BatchItem] = []
     for item, against in weighed.against:
         is_ticked = against.evidence_id in despite
-        item.state = ItemState.QUEUED if is_ticked else ItemState.CONTRADICTED
+        item.state = ItemState.QUEUED if is_ticked else ItemState.LEFT_OUT
         item.seen_against = against.evidence_id if is_ticked else ""
         item.why = (
             "" if is_ticked else as_column(f"{against.resolver} {against.says} ({against.evidence_id}), and that was not ticked")

@@ -27,7 +27,7 @@ from console.services.decide import LATER
 from console.tasks import send_batch
 from console.texts import take_texts
 from console.views.gate import only_post, signed_in
-from console.words import BATCH_STATES, BECAME, OUTCOMES, STATES, Became
+from console.words import BATCH_STATES, BECAME, OUTCOME_LABELS, OUTCOMES, STATES, Became
 
 ROWS = 50
 MAX_TICKS = 200
@@ -60,7 +60,7 @@ def batches(request: HttpRequest) -> HttpResponse:
     )
     progress = running.progress_of(found)
     context = {
-        "lines": [(one, progress[one.pk], BATCH_STATES[one.state]) for one in found],
+        "lines": [(one, progress[one.pk], BATCH_STATES[one.state], OUTCOME_LABELS.get(one.outcome, "")) for one in found],
         "older": found[-1].pk if len(found) == running.MAX_LISTED else None,
         "of_all": may(request.user, Right.ADMIN),
         "is_active": any(one.is_active for one in found),
@@ -245,7 +245,7 @@ def _progress(request: HttpRequest, found: Batch, *, problem: str = "", status: 
         "problem": problem,
         "is_mine": found.by_id == request.user.pk,
         "can_cancel": found.state == "running",
-        "can_try_again": progress.can_try_again if found.state in ("finished", "cancelled") and not found.is_active else 0,
+        "can_try_again": progress.can_try_again if found.state in running.ENDED_STATES and not found.is_active else 0,
         "id_prefix": bulk.id_prefix(found.batch_id),
         "open_states": ",".join(
             one.value for one in (ActionState.INTERRUPTED, ActionState.UNKNOWN, ActionState.UNCLEAR, ActionState.IN_FLIGHT)

@@ -273,7 +273,7 @@ def test_what_the_world_says_otherwise_is_left_out_unless_ticked_one_by_one(foun
 
     work(gone(batch, ana, "failed"))
     assert dict(zip([item.agent for item in items_showing(batch, "")], shown(batch), strict=True)) == {
-        "f-1": "contradicted",
+        "f-1": "left_out",
         "f-4": "written",
     }
     assert status_of(found[0]) == "started"

@@ -209,11 +209,11 @@ def test_cancel_undo_and_again_are_buttons_that_appear_where_they_can_do_somethi
     assert shown(work(Batch.objects.latest("pk"))) == ["withdrawn", "written"]
 
 
-def test_pages_cost_the_same_statements_with_2_and_with_40_calls(
+def test_pages_cost_the_same_statements_with_2_and_with_12_calls(
     memory: RecordWriter, ana: User, django_assert_max_num_queries: Any
 ) -> None:
     client = browser(ana)
-    for agent, count in (("few", 2), ("many", 40)):
+    for agent, count in (("few", 2), ("many", 12)):
         address = preview(client, *(memory.action(agent, seq) for seq in range(1, count + 1)))
         with django_assert_max_num_queries(14):
             client.get(address)
