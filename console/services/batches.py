@@ -41,7 +41,7 @@ from console.services.bulk import BatchCommitted, BulkRefused
 from console.services.decide import DATABASE_TROUBLE, DecisionRequest, decide, withdraw
 from console.services.deliver import as_column
 from console.services.evidence import find_contradiction, is_proof, telling_verdicts
-from console.trouble import name_of
+from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +185,13 @@ def _decide(batch: Batch, item: BatchItem, user: User) -> tuple[ItemState, str]:
             raise
         log.error("item %s of batch %s: the console's database: %s", item.number, batch.pk, name_of(exc))
         return ItemState.UNAVAILABLE, f"{DATABASE_TROUBLE}; try it again, it is never written twice"
+    except Exception as exc:
+        # Else the batch would stand still at this one for ever, and nobody would know.
+        log_unexpected(log, f"deciding item {item.number} of batch {batch.pk}", exc)
+        return (
+            ItemState.UNAVAILABLE,
+            f"something unexpected went wrong here ({name_of(exc)}); try it again, it is never written twice",
+        )
     return _outcome_of(answer)
 
 

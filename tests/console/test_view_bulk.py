@@ -237,6 +237,19 @@ def test_the_partial_is_the_batch_alone_and_comes_by_itself(memory: RecordWriter
     assert "every 30s" in client.get(address, headers=HTMX).content.decode()
 
 
+def test_an_agents_page_offers_to_settle_what_is_proven_of_what_it_left_open(memory: RecordWriter, ana: User) -> None:
+    client = browser(ana)
+    refs = [memory.action("m-1", seq) for seq in (1, 2)]
+    mails(memory, "m-2")
+    page = client.get("/agents/main/m-1/").content.decode()
+
+    address = client.post("/bulk/", {"filter": hidden(page)["filter"], "proven": "1"})["Location"]
+
+    batch = Batch.objects.get()
+    assert (batch.is_proven, {item.ref for item in batch.items.all()}) == (True, set(refs))
+    assert words_of(client.get(address).content.decode()).count("nobody was asked about it") == 2
+
+
 # --- the API ---------------------------------------------------------------------------------------------------------
 
 
