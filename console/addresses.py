@@ -66,6 +66,13 @@ def parse_ref(text: str) -> ActionRef | None:
     return ref if action_address(ref.store, ref.agent, ref.seq) else None
 
 
+def read_ref(text: str) -> ActionRef | None:
+    """The action that a program names as `store/agent/number`, whether or not a page can show it; None where it names none."""
+    store, _, rest = text.partition("/")
+    agent, _, number = rest.rpartition("/")
+    return ActionRef(store, agent, int(number)) if store and agent and _NUMBER.fullmatch(number) else None
+
+
 def parse_typed_ref(text: str, *hosts: str) -> ActionRef | None:
     """The action that a person names: `store/agent/number`, or the address of its page, with or without one of our own `hosts`.
 

@@ -43,11 +43,14 @@ from console.access import (
     visible,
     visible_stores,
 )
+from console.addresses import read_ref
+from console.forms import QueueFilters, problems_of
 from console.history import HistoryFilter, list_history, require_kind
-from console.models import DecisionState
-from console.services import known_counts
+from console.models import Batch, DecisionState
+from console.services import batches, bulk, known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.approve import approve, break_glass, proposal_digest, turn_down
+from console.services.bulk import BatchCommitted, BulkRefused
 from console.services.claimed import find_claim, live_claims
 from console.services.claims import ClaimAnswer, ClaimKind, claim, release, take_over
 from console.services.correct import (
@@ -69,7 +72,7 @@ from console.services.through import write_through
 from console.services.tokens import Caller, find_caller
 from console.store_news import complain, told
 from console.stores import get_store
-from console.tasks import send_asking
+from console.tasks import send_asking, send_batch
 from console.tool_rules import read_book, rule_of
 from console.trouble import log_unexpected
 
@@ -284,6 +287,46 @@ class ClaimIn(Schema):
     take_over_from: str | None = Field(None, description="the user who has it, as `claimed_by` says")
 
 
+class BulkIn(Schema):
+    """Many decisions in one gesture: those named in `refs`, or those that `filter` matches; one outcome and reason, or `proven`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    batch_id: str = Field(description="8 to 64 of A-Z a-z 0-9 -, made anew for each batch; sent again it is the same batch")
+    refs: list[str] | None = Field(None, description="store/agent/number each, at most 500")
+    filter: dict[str, str] | None = Field(
+        None, description="as the queue's address: state, class, tool, store, agent, age, text, verdict"
+    )
+    outcome: str = Field("", description="done, failed or abandoned; not with proven")
+    reason: str = ""
+    proven: bool = Field(False, description="each as its newest evidence proves; the rest is left as it is")
+
+
+class BulkItemOut(Schema):
+    """One action of a batch. `outcome`: what became of it."""
+
+    store: str
+    agent: str
+    seq: int
+    outcome: str
+    detail: str
+    decision_id: str
+
+
+class BulkOut(Schema):
+    """A batch with one page of its items; `counts`: how many show which outcome."""
+
+    id: str
+    state: str
+    outcome: str | None
+    reason: str
+    by: str
+    at: str | None
+    counts: dict[str, int]
+    items: list[BulkItemOut]
+    next: str | None
+
+
 class ThroughIn(Schema):
     """That a decision which waits is to be written through the tenant's own server."""
 
@@ -395,6 +438,7 @@ _APPROVE, _TURN_DOWN, _BREAK_GLASS = (f"{_DECISION}/{way}" for way in ("approve"
 _CLAIM = f"{_ACTION}/claim"
 _CORRECTION = f"{_ACTION}/correction"
 _EVICTION = "/agents/{store}/{agent}/eviction"
+_BATCH = "/bulk/{batch_id}"
 
 
 # --- what may be asked -----------------------------------------------------------------------------------------------
@@ -619,6 +663,83 @@ def post_eviction(request: HttpRequest, store: Store, agent: Agent, body: Annota
     return _with_retry(_json(body_of_error, status=status), answer.kind)
 
 
+@api.post(
+    "/bulk",
+    response={200: BulkOut, 202: BulkOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="Decide about many actions in one gesture",
+)
+def post_bulk(request: HttpRequest, body: Annotated[BulkIn, Body()]) -> HttpResponse:
+    """202: a worker decides one after the other. 200: this batch id again. What the world says otherwise is left out: decide it alone."""
+    user = _user(request)
+    _know_query(request)
+    if (body.refs is None) == (body.filter is None):
+        raise InvalidQuery("name the actions in refs, or say which in filter: one of the two")
+    if body.proven and (body.outcome or body.reason):
+        raise InvalidDecision("proven takes outcome and reason from the evidence; send neither")
+    if not body.proven:
+        bulk.check_said(body.outcome, body.reason, by=user)
+    said = {"refs": body.refs, "filter": body.filter, "outcome": body.outcome, "reason": body.reason, "proven": body.proven}
+    content = bulk.content_of(said)
+    known = batches.find_own(user, body.batch_id)
+    if known is not None and known.content_digest != content:
+        raise BatchCommitted(known, "this batch id was used for another batch")
+    if known is None:
+        how = {"by": user, "is_proven": body.proven, "batch_id": body.batch_id, "content_digest": content}
+        known = bulk.draft_selected(_refs(body.refs), **how) if body.refs is not None else _matching(user, body.filter or {}, how)
+    batch, is_new = bulk.commit(known.batch_id, by=user, outcome=body.outcome, reason=body.reason)
+    if is_new:
+        send_batch(batch.pk)
+    return _batch(user, batch, status=202 if is_new else 200)
+
+
+@api.get(_BATCH, response={200: BulkOut, **_ERRORS}, summary="A batch, and what became of each of its actions")
+def get_bulk(
+    request: HttpRequest,
+    batch_id: Annotated[str, Path()],
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    cursor: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+) -> HttpResponse:
+    """Yours; for an admin of everything, anybody's. Items in the order of the queue."""
+    user = _user(request)
+    _know_query(request, "limit", "cursor")
+    return _batch(user, batches.find_batch(user, batch_id), limit=limit, after=cursor)
+
+
+def _refs(texts: Sequence[str]) -> list[ActionRef]:
+    found = [(text, read_ref(text)) for text in texts]
+    for text, ref in found:
+        if ref is None:
+            raise InvalidQuery(f"{text[:80]!r} names no action: write store/agent/number")
+    return [ref for _, ref in found if ref is not None]
+
+
+def _matching(user: Any, said: dict[str, str], how: dict[str, Any]) -> Batch:
+    filters = QueueFilters(said)
+    for name in said:
+        if not filters.knows(name):
+            raise InvalidQuery(f"there is no filter {name[:40]!r}")
+    if not filters.is_valid():
+        raise InvalidQuery(problems_of(filters))
+    stores, wanted = visible_stores(user), filters.to_filter(user)
+    _require_stores(sorted(wanted.stores), [one.name for one in stores])
+    words = ", ".join(f"{name} {value}" for name, value in said.items() if value.strip())
+    narrows = filters.narrows(wanted, [one.name for one in stores])
+    return bulk.draft_matching(wanted, narrows=narrows, said=f"all with {words}", **how)
+
+
+def _batch(user: Any, batch: Batch, *, status: int = 200, limit: int = DEFAULT_LIMIT, after: int = 0) -> HttpResponse:
+    """A batch as JSON. An action that its caller may not see any more is counted and not listed."""
+    items = list(batches.items_showing(batch, "").filter(number__gt=after)[: limit + 1])
+    may_see, is_mine = visible(user), batch.by_id == user.pk
+    listed = [item for item in items[:limit] if (may_see(item.store, item.tool) if item.tool else is_mine)]
+    counts = batches.progress_of((batch,))[batch.pk].outcomes
+    more = str(items[limit - 1].number) if len(items) > limit else None
+    return _json(
+        shapes.batch_json(batch, listed, counts=counts, cursor=more, sees_problems=lambda store: sees_problems(user, store)),
+        status=status,
+    )
+
+
 @api.get("/audit", response={200: EntriesOut, **_ERRORS}, summary="The history, newest first")
 def list_entries(
     request: HttpRequest,
@@ -657,6 +778,8 @@ _METHODS = {
     _CLAIM: ["POST", "DELETE"],
     _CORRECTION: ["POST", "DELETE"],
     _EVICTION: ["POST"],
+    "/bulk": ["POST"],
+    _BATCH: ["GET"],
     "/audit": ["GET"],
 }
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -685,9 +808,15 @@ def _refuse_others(path: str, allowed: Sequence[str]) -> None:
     def refuse_for_agent(request: HttpRequest, store: Store, agent: Agent) -> HttpResponse:
         return _refuse(request, allowed)
 
+    def refuse_for_batch(request: HttpRequest, batch_id: Annotated[str, Path()]) -> HttpResponse:
+        return _refuse(request, allowed)
+
     def refuse(request: HttpRequest) -> HttpResponse:
         return _refuse(request, allowed)
 
+    if "{batch_id}" in path:
+        api.api_operation(others, path, include_in_schema=False)(refuse_for_batch)
+        return
     chosen = refuse_for_one if "{int:seq}" in path else refuse_for_agent if "{agent}" in path else refuse
     api.api_operation(others, path, include_in_schema=False)(chosen)
 
@@ -885,6 +1014,16 @@ def _bad_decision(request: HttpRequest, exc: InvalidDecision) -> HttpResponse:
 @_on(NobodyToAsk)
 def _nobody_to_ask(request: HttpRequest, exc: NobodyToAsk) -> HttpResponse:
     return _error(409, "nobody_to_ask", str(exc))
+
+
+@_on(BulkRefused)
+def _bulk_refused(request: HttpRequest, exc: BulkRefused) -> HttpResponse:
+    return _error(422, "invalid", str(exc))
+
+
+@_on(BatchCommitted)
+def _batch_committed(request: HttpRequest, exc: BatchCommitted) -> HttpResponse:
+    return _error(409, "id_reused", str(exc))
 
 
 @_on(ValidationError)

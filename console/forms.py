@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -193,6 +193,17 @@ class QueueFilters(forms.Form):
         options = {"state": self.state_options, "cls": self.class_options, "age": self.age_options, "verdict": _VERDICTS}
         options |= {"claimed": self.claimed_options}
         return dict(options.get(name, ())).get(value, value)
+
+    def knows(self, name: str) -> bool:
+        """Whether an address may say it: a misspelt filter must not mean "everything"."""
+        return name in {self.add_prefix(field) for field in self.fields}
+
+    def narrows(self, wanted: ActionFilter, stores: Collection[str]) -> bool:
+        """Whether it (`wanted` is its filter) leaves out any of what is in doubt in these stores: an empty filter is not a filter."""
+        by_store = bool(wanted.stores) and not wanted.stores >= set(stores)
+        by_class = bool(wanted.classes) and ActionClass.EXTERNAL not in wanted.classes
+        by_words = wanted.tools or wanted.agents or wanted.min_age_s or wanted.text or wanted.only is not None or wanted.without
+        return bool(by_words or by_store or by_class or not wanted.states >= _DOUBT)
 
     @property
     def state_options(self) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from actions.queries import ActionItem
 from actions.records import Entry, Lease
 from actions.redaction import redact_text
 from actions.times import format_rfc3339, from_datetime
-from console.models import Claim, Correction, Decision, DecisionState, KnownCount, Note, StoredVerdict
+from console.models import Batch, BatchItem, Claim, Correction, Decision, DecisionState, KnownCount, Note, StoredVerdict
 
 Json = dict[str, Any]
 
@@ -72,6 +72,38 @@ def whole_item_json(
         "note": note_json(note) if note else None,
         "notes": [note_json(one) for one in notes],
         "correction": correction_json(correction, sees_problems=sees_problems) if correction else None,
+    }
+
+
+def batch_json(
+    batch: Batch,
+    items: Sequence[BatchItem],
+    *,
+    counts: Mapping[str, int],
+    cursor: str | None,
+    sees_problems: Callable[[str], bool],
+) -> Json:
+    """A batch with some of its items; `cursor` None: these are the last. `sees_problems(store)`: the caller reads what that store says."""
+    return {
+        "id": batch.batch_id,
+        "state": batch.state,
+        "outcome": batch.outcome or None,
+        "reason": batch.shown_reason,
+        "by": batch.username,
+        "at": format_rfc3339(from_datetime(batch.committed_at)) if batch.committed_at else None,
+        "counts": dict(counts),
+        "items": [
+            {
+                "store": item.store,
+                "agent": item.agent,
+                "seq": item.seq,
+                "outcome": item.outcome_shown,
+                "detail": item.why_for(sees_problems=sees_problems(item.store)),
+                "decision_id": item.decided_as,
+            }
+            for item in items
+        ],
+        "next": cursor,
     }
 
 

@@ -9,9 +9,9 @@ from celery import shared_task
 from django.db import connection
 from kombu.exceptions import OperationalError
 
+from console.services import batches, inquiries, resolve
 from console.services import correct as corrections
 from console.services import deliver as deliveries
-from console.services import inquiries, resolve
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,33 @@ def deliver_correction(correction_pk: int) -> None:
 
 @shared_task(name="console.tasks.sweep")
 def sweep() -> None:
-    """Send a task for each decision and correction whose time has come: lease perhaps free, store perhaps back, or left over by a crash."""
+    """Send a task for each decision and correction whose time has come: lease perhaps free, store perhaps back, or left over by a crash.
+
+    And one for each batch that stands still.
+    """
     for pk in deliveries.claim_due(BATCH):
         deliver.delay(pk)
     for pk in corrections.claim_due_corrections(BATCH):
         deliver_correction.delay(pk)
+    for pk in batches.claim_due(BATCH):
+        advance_batch.delay(pk)
+
+
+@shared_task(name="console.tasks.advance_batch")
+def advance_batch(batch_pk: int) -> None:
+    """One bounded step of a batch; what is left is the next task's."""
+    if batches.advance(batch_pk):
+        send_batch(batch_pk)
+
+
+def send_batch(batch_pk: int) -> None:
+    """Go on with a batch, by a worker. Where no broker takes it, the sweep finds it."""
+    if not connection.in_atomic_block:
+        connection.close()  # as send_asking
+    try:
+        advance_batch.delay(batch_pk)
+    except OperationalError as exc:
+        log.warning("batch %s is left to the sweep: the broker does not answer (%s)", batch_pk, type(exc).__name__)
 
 
 @shared_task(name="console.tasks.ask")

@@ -12,6 +12,7 @@ from console.views import (
     agent,
     approving,
     asking,
+    bulk,
     claims,
     correction,
     decision,
@@ -73,7 +74,14 @@ class ResolverConverter(AgentConverter):
     regex = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 
 
+class BatchConverter(AgentConverter):
+    """A batch id: as a decision id."""
+
+    regex = r"[A-Za-z0-9-]{8,64}"
+
+
 register_converter(AgentConverter, "agent")
+register_converter(BatchConverter, "batch")
 register_converter(ToolConverter, "tool")
 register_converter(ResolverConverter, "resolver")
 register_converter(StoreConverter, "store")
@@ -115,6 +123,11 @@ pages: list[URLPattern | URLResolver] = [
     path("handover/<number:number>/dismiss/", handover.dismissal, name="handover-dismiss"),
     path("views/", saved_views.saved_views, name="saved-views"),
     path("views/<number:number>/", saved_views.saved_view, name="saved-view"),
+    path("bulk/", bulk.batches, name="bulk"),
+    path("bulk/<batch:batch_id>/", bulk.batch, name="batch"),
+    path("bulk/<batch:batch_id>/cancel/", bulk.cancel, name="batch-cancel"),
+    path("bulk/<batch:batch_id>/undo/", bulk.undo, name="batch-undo"),
+    path("bulk/<batch:batch_id>/again/", bulk.again, name="batch-again"),
     path("tools/", tools.tools, name="tools"),
     path("tools/<tool:slug>/", tools.tool, name="tool"),
     path("tools/<tool:slug>/example/", tools.example, name="tool-example"),

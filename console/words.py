@@ -132,3 +132,48 @@ ENTRY_KINDS: Mapping[str, str] = {
     "prepared": "prepared the store",
     "unreadable": "entry cannot be read",
 }
+
+
+class Became(NamedTuple):
+    """What became of one item of a batch: a word, the state whose colour and the shape that stand for it, and what it means."""
+
+    word: str
+    state: str
+    shape: str
+    says: str
+
+
+_NOT = ("refused", "differs")
+BECAME: Mapping[str, Became] = {
+    "ready": Became("ready", "waiting", "later", "it can be decided"),
+    "left_out": Became("left out", "abandoned", "not-told", "it could not be decided when the preview was made"),
+    "queued": Became("not begun", "waiting", "later", "its turn comes"),
+    "begun": Became("at it", "waiting", "waiting", "a worker is at it"),
+    "written": Became("written", "done", "done", "it stands in its agent's records"),
+    "proposed": Became("proposed", "waiting", "waiting", "it waits for a second person"),
+    "held": Became("held", "waiting", "waiting", "it can be undone for some seconds"),
+    "waiting": Became("waiting", "waiting", "waiting", "its agent is alive; it is written once the lease is free"),
+    "unknown": Became(
+        "not known yet", "unknown", "unknown", "no answer came; it is asked again by itself and never written twice"
+    ),
+    "withdrawn": Became("withdrawn", "withdrawn", "withdrawn", "it will not be written"),
+    "cancelled": Became("cancelled", "withdrawn", "withdrawn", "it was not begun, and is not decided"),
+    "closed": Became("ended first", *_NOT, "somebody else was first; nothing was written"),
+    "pending": Became("decided by others", *_NOT, "another decision was on its way; nothing was written"),
+    "changed": Became("changed", *_NOT, "it was not any more what the preview showed; nothing was written"),
+    "contradicted": Became("contradicted", *_NOT, "the world says otherwise; nothing was written"),
+    "no_right": Became("no right", *_NOT, "nothing was written"),
+    "missing": Became("not there", *_NOT, "nothing was written"),
+    "unavailable": Became("no answer", *_NOT, "its store did not answer; nothing was written"),
+    "read_only": Became("read-only", *_NOT, "its store cannot be written; nothing was"),
+    "refused": Became("refused", *_NOT, "nothing was written"),
+}
+"""Every outcome of an item, the good ones first."""
+BATCH_STATES: Mapping[str, Word] = {
+    "draft": Word("preview", "nothing is decided yet"),
+    "running": Word("running", "a worker decides one after the other"),
+    "cancelled": Word("cancelled", "what is written stays; the rest is not decided"),
+    "undoing": Word("withdrawing", "what is not written yet is being withdrawn"),
+    "undone": Word("withdrawn", "what was not written yet is withdrawn, as far as that was possible"),
+    "finished": Word("finished", "every call has its outcome"),
+}

@@ -1,7 +1,16 @@
-"""What the console keeps for itself: roles, decisions, notes, tokens, policies, resolvers, verdicts. Never an action, a turn or an entry."""
+"""What the console keeps for itself: roles, decisions, batches, notes, tokens, policies, resolvers, verdicts. Never an action, a turn or an entry."""
 
 from __future__ import annotations
 
+from console.models.batch import (
+    FAILED_STATES,
+    OPEN_ITEM_STATES,
+    RETRYABLE_STATES,
+    Batch,
+    BatchItem,
+    BatchState,
+    ItemState,
+)
 from console.models.change import Change
 from console.models.claim import Claim, ClaimEnd, HandOver
 from console.models.correction import Correction, CorrectionState
@@ -19,7 +28,13 @@ from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 
 __all__ = [
+    "FAILED_STATES",
+    "OPEN_ITEM_STATES",
     "PENDING_STATES",
+    "RETRYABLE_STATES",
+    "Batch",
+    "BatchItem",
+    "BatchState",
     "Change",
     "Claim",
     "ClaimEnd",
@@ -37,6 +52,7 @@ __all__ = [
     "Hook",
     "Incident",
     "Inquiry",
+    "ItemState",
     "KnownCount",
     "Mode",
     "Note",

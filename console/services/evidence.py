@@ -68,6 +68,11 @@ def find_contradiction(ref: ActionRef, outcome: str) -> Contradiction | None:
     """
     about = {"inquiry__store": ref.store, "inquiry__agent": ref.agent, "inquiry__seq": ref.seq}
     newest = StoredVerdict.objects.filter(**about).order_by(*_TELLING_FIRST).first() if is_possible(ref) else None
+    return contradiction_of(newest, outcome)
+
+
+def contradiction_of(newest: StoredVerdict | None, outcome: str) -> Contradiction | None:
+    """The same of a verdict that is known to be the newest telling one. Pure."""
     if newest is None:
         return None
     says = ""
@@ -86,6 +91,26 @@ def find_contradiction(ref: ActionRef, outcome: str) -> Contradiction | None:
         asked_at=newest.asked_at,
         needs_word=outcome == ActionStatus.FAILED and newest.grade in (Grade.EXACT, Grade.STRONG),
     )
+
+
+def telling_verdicts(refs: Collection[ActionRef]) -> dict[ActionRef, StoredVerdict]:
+    """The newest verdict that somebody answered about each of these actions, else the newest of all. One statement, whatever the number."""
+    wanted = {ref for ref in refs if is_possible(ref)}
+    if not wanted:
+        return {}
+    asked = of_actions(Inquiry.objects.all(), wanted).values("pk")
+    rows = StoredVerdict.objects.filter(inquiry__in=asked).select_related("inquiry")
+    found = {row.inquiry.ref: row for row in rows.order_by("inquiry_id", *_TELLING_FIRST).distinct("inquiry_id")}
+    return {ref: row for ref, row in found.items() if ref in wanted}
+
+
+def is_proof(verdict: StoredVerdict, claim: str) -> bool:
+    """Whether a verdict proves how an action with this claim ended: found by our key with every field agreeing, or its absence proved.
+
+    What was asked about an action that read otherwise then proves nothing of it now. Proof does not age: both are true from then on.
+    """
+    is_exact = (verdict.outcome, verdict.grade) == (Outcome.DONE, Grade.EXACT)
+    return verdict.is_answered and verdict.claim == claim and (is_exact or verdict.outcome == Outcome.FAILED)
 
 
 def standings_of(refs: Collection[ActionRef]) -> dict[ActionRef, Standing]:

@@ -223,7 +223,7 @@
     if (!form) return;
     keepDraft(form);
     // A word about what stands beside the turn does not change the turn.
-    if (event.target.name === "seen_against") return;
+    if (["seen_against", "despite"].includes(event.target.name)) return;
     preview(form, event.target.name === "outcome" ? 0 : 250);
   });
   document.addEventListener("click", (event) => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Protocol
 
 from django import template
@@ -202,6 +203,13 @@ def sentence(text: object) -> str:
 def capped(number: int, most: int = 1000) -> str:
     """A count that never claims more than was worth counting: `1,000+`."""
     return f"{most:,}+" if number > most else f"{number:,}"
+
+
+@register.simple_tag
+def money(amount: Decimal) -> str:
+    """An amount with every digit it has, at least two of them behind the point."""
+    exponent = amount.as_tuple().exponent
+    return f"{amount:,.{max(2, -exponent) if isinstance(exponent, int) else 2}f}"
 
 
 @register.filter

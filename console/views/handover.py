@@ -29,6 +29,7 @@ from console.services.claims import dismiss, hand_over, receivers_for, undismiss
 from console.services.correct import waiting_corrections
 from console.services.notes import reminders_of
 from console.texts import take_texts
+from console.tool_rules import read_rules
 from console.views.gate import only_post, signed_in
 
 SHOWN = 200
@@ -125,7 +126,7 @@ def _items(request: HttpRequest, refs: list[ActionRef]) -> tuple[dict[ActionRef,
         return {}, []
     stores = [store for store in visible_stores(request.user) if store.name in {ref.store for ref in refs}]
     wanted = ActionFilter(only=frozenset(refs))
-    page = list_actions(stores, wanted, limit=SHOWN, may_see=visible(request.user))
+    page = list_actions(stores, wanted, limit=SHOWN, may_see=visible(request.user), rules=read_rules())
     return {item.ref: item for item in page.items}, [store.name for store in page.stores if not store.is_listed]
 
 

@@ -26,6 +26,7 @@ from console.forms import BY_CRASH, QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Claim, Decision, Note
 from console.services import known_counts
+from console.services.batches import failed_refs
 from console.services.claimed import live_claims
 from console.services.claims import undismissed
 from console.services.crashes import CrashGroup, groups_of
@@ -124,6 +125,8 @@ def queue(request: HttpRequest) -> HttpResponse:
     wanted = filters.to_filter(request.user)
     opened = parse_ref(request.GET.get("open", ""))
     require_known(stores, wanted.stores)
+    if batch_id := request.GET.get("batch"):
+        wanted = replace(wanted, only=failed_refs(request.user, batch_id))
     book = read_book(rules_version(request.GET.get("cursor")))
     is_grouped = filters.cleaned_data["group"] == BY_CRASH
     page = list_actions(
@@ -158,6 +161,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "doubt_url": f"{reverse('queue')}?{EVERYTHING}" if first else reverse("queue"),
         "is_grouped": is_grouped,
         "is_new_here": not rows and filters.is_default and not Decision.objects.exists(),
+        "narrows": not batch_id and filters.narrows(wanted, [store.name for store in stores]),
     }
     if not wants_partial(request):
         context |= proposals_context(request)

@@ -65,7 +65,7 @@ def _save(request: HttpRequest) -> HttpResponse:
         filters = QueueFilters(QueryDict(query))
         if not filters.is_valid():
             raise InvalidDecision(problems_of(filters))
-        wanted = filters.to_filter()
+        wanted = filters.to_filter(request.user)
         require_known(visible_stores(request.user), wanted.stores)
         view = save_view(name, filters.query, by=_user(request), is_shared=request.POST.get("shared") == "yes")
     except (InvalidDecision, InvalidQuery) as exc:

@@ -431,6 +431,8 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
         "/api/v1/actions/{store}/{agent}/{seq}/correction",
         "/api/v1/agents/{store}/{agent}/eviction",
         "/api/v1/audit",
+        "/api/v1/bulk",
+        "/api/v1/bulk/{batch_id}",
     }
     assert set(body["paths"]["/api/v1/actions/{store}/{agent}/{seq}/decision"]) == {"get", "post", "delete"}
     assert "class" in body["components"]["schemas"]["ItemOut"]["properties"]

@@ -19,7 +19,10 @@ from actions.queries import get_action
 from actions.records import ActionRef
 from console import tasks
 from console.celery import app
-from console.models import Decision
+from console.models import Batch, Decision
+from console.services import batches
+from console.services.batches import items_showing
+from console.services.bulk import commit, draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.stores import get_store
 from tests.console.workers import Worker, kill, lease_row_held, wait_for
@@ -98,6 +101,25 @@ def test_a_task_that_is_lost_is_sent_again(
     assert decision.state == "written"
 
 
+@pytest.mark.django_db
+def test_a_sweep_goes_on_with_a_batch_that_stands_still_and_leaves_a_preview_alone(
+    memory: RecordWriter, ana: User, at_once: None
+) -> None:
+    refs = [memory.action("many-1", seq) for seq in range(1, batches.STEP + 3)]
+    preview = draft_selected(refs[:1], by=ana)
+    batch, _ = commit(draft_selected(refs, by=ana).batch_id, by=ana, outcome="done", reason="found in the Sent folder")
+
+    tasks.sweep()
+
+    batch.refresh_from_db()
+    assert (batch.state, batch.due_at) == ("finished", None)
+    assert sum(settled_entries(ref) for ref in refs[:1]) == len(refs)  # of that agent
+    tasks.advance_batch(batch.pk)
+    tasks.advance_batch(preview.pk)
+    preview.refresh_from_db()
+    assert (preview.state, settled_entries(refs[0])) == ("draft", len(refs))
+
+
 def test_beat_knows_every_sweep() -> None:
     app.loader.import_default_modules()
     scheduled = {entry["task"] for entry in current_app.conf.beat_schedule.values()}
@@ -142,9 +164,31 @@ def test_a_worker_killed_while_it_settles_loses_and_doubles_nothing(worker: Work
     assert len(get_store("main").list_turns("billing-7", limit=10)) == 1
 
 
+def test_a_worker_killed_within_a_batch_loses_and_doubles_nothing(worker: Worker, postgres: RecallWriter, ana: User) -> None:
+    refs = [postgres.action(agent, 1) for agent in ("billing-6", "billing-7", "billing-8")]
+    postgres.lease("billing-7", state="released")
+    batch, _ = commit(draft_selected(refs, by=ana).batch_id, by=ana, outcome="done", reason="found in the Sent folder")
+    with lease_row_held(postgres, "billing-7") as somebody_waits:
+        first = worker()
+        wait_for(somebody_waits, "the worker is inside the second settle")
+        kill(first)
+    assert [item.state for item in batch.items.order_by("number")] == ["decided", "begun", "queued"]
+
+    # As a minute later: what the dead worker held is free again.
+    Batch.objects.update(claimed_until=datetime.now(UTC), due_at=datetime.now(UTC))
+    worker()
+    wait_for(lambda: Batch.objects.get().state == "finished", "another worker finishes the batch")
+
+    assert [item.outcome_shown for item in items_showing(batch, "")] == ["written"] * 3
+    assert [settled_entries(ref) for ref in refs] == [1, 1, 1]
+    assert [len(get_store("main").list_turns(ref.agent, limit=10)) for ref in refs] == [1, 1, 1]
+    assert Decision.objects.count() == 3
+
+
 def test_a_broker_that_takes_connections_and_says_nothing_is_left_to_the_sweep() -> None:
     """In a process of its own, with that broker; it comes back by itself, without an error."""
-    program = "import django; django.setup(); from console.celery import app; from console.tasks import send_asking; send_asking([1, 2])"
+    program = "import django; django.setup(); from console.celery import app; from console.tasks import send_asking, send_batch; "
+    program += "send_asking([1, 2]); send_batch(1)"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         broker = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         environment = {**os.environ, "CELERY_BROKER_URL": broker, "DJANGO_SETTINGS_MODULE": "console.settings"}
@@ -153,4 +197,4 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_left_to_the_sweep()
         )
 
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("is left to the sweep") == 1
+    assert done.stderr.count("is left to the sweep") == 2
