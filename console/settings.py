@@ -179,6 +179,7 @@ OIDC = env.single_sign_on(production=PRODUCTION)  # None: nobody comes in that w
 SOCIALACCOUNT_ADAPTER = "console.accounts.SingleSignOnAdapter"
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an address proves nothing about an account that is here already
 SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True  # an open browser links nobody's account
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
     "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [OIDC.app()] if OIDC else []},

@@ -25,6 +25,12 @@ _TROUBLE = (OAuth2Error, ProviderException, requests.RequestException, KeyError,
 class Provider(OpenIDConnectOAuth2Adapter):
     """allauth's, for one issuer and no other."""
 
+    def get_provider(self) -> Any:
+        """One that comes back to this class: on its way out it would take allauth's own."""
+        provider = super().get_provider()
+        provider.oauth2_adapter_class = Provider
+        return provider
+
     @property
     def openid_config(self) -> dict[str, Any]:
         found: dict[str, Any] = super().openid_config
