@@ -7,6 +7,7 @@ next thing they do begins with who they are; what they typed is kept in their ta
 from __future__ import annotations
 
 import logging
+import re
 import zoneinfo
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,6 +37,16 @@ from console.stores import list_stores
 log = logging.getLogger(__name__)
 
 MOST_SHOWN = 500
+# What browsers say of themselves: each also says the names of those it wants to be taken for, so the order matters.
+_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Version/", "Safari"))
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "an iPhone"),
+    ("iPad", "an iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "a Mac"),
+    ("Linux", "Linux"),
+)
 _SECOND_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
 
 
@@ -70,6 +81,14 @@ class Device:
     sign_in: SignIn
     last_used_at: datetime | None  # to the minute; None: nothing since it began
     is_this: bool
+
+    @property
+    def words(self) -> str:
+        """Which browser it says it is, on which system: `Firefox 145 on Linux`."""
+        said = self.sign_in.browser
+        name = next((f"{word} {found[1]}" for mark, word in _BROWSERS if (found := re.search(mark + r"([0-9]{1,4})", said))), "")
+        system = next((word for mark, word in _SYSTEMS if mark in said), "")
+        return f"{name or 'A browser'}{f' on {system}' if system else ''}"
 
 
 # --- who there is ----------------------------------------------------------------------------------------------------

@@ -101,7 +101,8 @@ def test_a_task_that_is_lost_is_sent_again(
 def test_beat_knows_every_sweep() -> None:
     app.loader.import_default_modules()
     scheduled = {entry["task"] for entry in current_app.conf.beat_schedule.values()}
-    assert scheduled == {"console.tasks.sweep", "console.tasks.sweep_inquiries", "console.tasks.recheck_failed"}
+    sweeps = ("sweep", "sweep_inquiries", "recheck_failed", "sweep_notices")
+    assert scheduled == {f"console.tasks.{name}" for name in sweeps}
     assert scheduled <= set(app.tasks)
 
 
