@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
@@ -16,6 +17,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from django.contrib.auth.models import User
 from django.core import mail
+from django.db import connection
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -382,6 +384,23 @@ def test_who_died_while_sending_is_followed_by_another_and_two_never_send_at_onc
     assert slack.asked == []
 
     assert send_due(channel.pk, now=claimed_by_the_dead + timedelta(seconds=1)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_workers_at_once_one_sends(memory: RecordWriter, channel: Channel, slack: WebServer) -> None:
+    announce("money", "main/m-1/1", store="main", tool="create_payment")
+
+    def work(pk: int) -> int:
+        try:
+            return send_due(pk)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as workers:
+        sent = sorted(workers.map(work, [channel.pk] * 4))
+
+    assert sent == [0, 0, 0, 1]
+    assert len(slack.asked) == 1
 
 
 @pytest.mark.parametrize(
