@@ -31,8 +31,9 @@ from console.services.sealing import reseal_all
 from local.processes import free_port
 from tests.console.conftest import Cast
 from tests.console.view_helpers import browser, text_of
+from tests.console.workers import Worker, wait_for
 from tests.hostile.corpus import CORPUS
-from tests.recall_writer import RecordWriter
+from tests.recall_writer import RecallWriter, RecordWriter
 from tests.resolvers.web_server import Asked, Conversation, WebServer, serve
 
 pytestmark = pytest.mark.django_db
@@ -384,6 +385,17 @@ def test_who_died_while_sending_is_followed_by_another_and_two_never_send_at_onc
     assert slack.asked == []
 
     assert send_due(channel.pk, now=claimed_by_the_dead + timedelta(seconds=1)) == 1
+
+
+def test_beat_finds_and_a_worker_tells(worker: Worker, postgres: RecallWriter, amy: User, slack: WebServer) -> None:
+    notifications.add_webhook("ops", f"http://{slack.host}/T0", ALL, NEVER, by=amy)
+    pay(postgres, "billing-7")
+
+    worker(RESOLVER_ALLOWED_HOSTS=slack.host)
+
+    wait_for(lambda: Notice.objects.filter(state=NoticeState.SENT).exists(), "the notice was sent")
+    (text,) = heard(slack)
+    assert "/actions/main/billing-7/1/" in text
 
 
 @pytest.mark.django_db(transaction=True)

@@ -19,7 +19,7 @@ from tests.console.conftest import PASSWORD, Cast
 from tests.console.view_helpers import browser, text_of
 from tests.recall_writer import RecordWriter
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_passwords")]
 
 
 def code_of(secret: str, steps: int = 0) -> str:
@@ -73,8 +73,9 @@ def test_a_code_is_good_once(memory: RecordWriter, secret: str) -> None:
 
 
 def test_after_five_wrong_codes_even_the_right_one_waits_in_whatever_browser(memory: RecordWriter, secret: str) -> None:
+    guessing = past_the_password()
     for _ in range(5):
-        past_the_password().post("/login/code/", {"code": wrong(secret)})
+        guessing.post("/login/code/", {"code": wrong(secret)})
 
     client = past_the_password()
     answer = client.post("/login/code/", {"code": code_of(secret)})

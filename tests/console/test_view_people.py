@@ -19,7 +19,7 @@ from tests.console.conftest import Cast
 from tests.console.view_helpers import browser, text_of
 from tests.recall_writer import RecordWriter
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_passwords")]
 
 
 def roles_of(user: User) -> list[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ from django.contrib.sessions.models import Session
 from django.core import mail
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
 from console import tasks
@@ -20,7 +21,7 @@ from tests.console.conftest import PASSWORD
 from tests.console.view_helpers import browser, text_of
 from tests.recall_writer import RecordWriter
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_passwords")]
 
 DISPLAY = {"time_zone": "Europe/Warsaw", "theme": "dark", "single_keys": ""}
 NEW = "a quite different battery staple"
@@ -169,6 +170,18 @@ def test_asking_for_a_link_says_the_same_whoever_there_is_and_not_too_often(
         last = browser().post("/password/", {"who": "ana"})
     assert last.status_code == 429
     assert len(asked) < 8
+
+
+def test_where_no_broker_takes_it_nobody_is_told_that_a_mail_is_on_its_way(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(said: str) -> None:
+        raise OperationalError("no broker")
+
+    monkeypatch.setattr(tasks.send_password_link, "delay", silent)
+
+    answer = browser().post("/password/", {"who": "ana"})
+
+    assert answer.status_code == 503
+    assert "No mail can be sent now" in answer.content.decode()
 
 
 def test_who_was_deactivated_or_has_no_address_gets_no_link(ana: User, ben: User) -> None:
