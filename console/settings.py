@@ -185,7 +185,13 @@ SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
     "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [OIDC.app()] if OIDC else []},
 }
 # Counts of wrong codes and codes already used: every process has to see the same.
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "console_cache"}}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "console_cache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},  # nobody pushes a count of wrong codes out by trying many names
+    }
+}
 PASSWORD_RESET_TIMEOUT = int(timedelta(hours=24).total_seconds())
 
 SESSION_COOKIE_AGE = int(timedelta(hours=12).total_seconds())  # at most, however busy

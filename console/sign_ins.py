@@ -6,8 +6,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.models import Session
 from django.dispatch import receiver
 from django.http import HttpRequest
+from django.utils import timezone
 
 from console.models import SignIn
 
@@ -27,6 +29,8 @@ def note_again(request: HttpRequest) -> None:
 def _note(request: HttpRequest, user: User) -> None:
     if not request.session.session_key:
         request.session.create()
+    running = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
+    SignIn.objects.filter(user=user).exclude(session_key__in=running).delete()
     said = {"user": user, "address": str(request.META.get("REMOTE_ADDR") or "")[:64], "browser": _browser(request)}
     SignIn.objects.update_or_create(session_key=request.session.session_key, defaults=said)
 

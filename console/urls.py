@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from allauth.account import views as allauth_account
 from allauth.mfa.base import views as second_factor
 from allauth.mfa.recovery_codes import views as recovery_codes
 from allauth.mfa.totp import views as totp
@@ -137,8 +136,8 @@ accounts: list[URLPattern | URLResolver] = [
     path("logout/", account.logout, name="logout"),
     path("logout/", account.logout, name="account_logout"),
     path("theme/", account.theme, name="theme"),
-    path("confirm/", allauth_account.reauthenticate, name="account_reauthenticate"),
-    path("confirm/", allauth_account.reauthenticate, name="confirm"),
+    path("confirm/", account.confirm, name="account_reauthenticate"),
+    path("confirm/", account.confirm, name="confirm"),
     path("confirm/code/", second_factor.reauthenticate, name="mfa_reauthenticate"),
     path("confirm/passkey/", passkeys.reauthenticate_webauthn, name="mfa_reauthenticate_webauthn"),
     path("password/", account.forgot_password, name="password-forgotten"),

@@ -148,9 +148,23 @@ def add_person(name: str, email: str, *, by: User) -> User:
 
 def set_email(user: User, email: str, *, by: User) -> None:
     """Where mail to this person goes, a link for a new password too. Raises PermissionDenied, InvalidPerson: nothing was stored."""
-    _require_admin(by)
+    _require_over(user, by)
     User.objects.filter(pk=user.pk).update(email=_email(email))
     log.info("the mail address of %s was set by %s", user.get_username(), by.get_username())
+
+
+def make_password_link(user: User, *, by: User) -> str:
+    """The whole address at which this person chooses a password. Raises PermissionDenied."""
+    _require_over(user, by)
+    log.warning("a link for a new password of %s was made by %s", user.get_username(), by.get_username())
+    return f"{settings.BASE_URL}{password_path(user)}"
+
+
+def end_sessions_of(user: User, but: str | None, *, by: User) -> int:
+    """End every session of somebody, but for one of one's own. How many there were. Raises PermissionDenied."""
+    _require_over(user, by)
+    log.warning("the sessions of %s were ended by %s", user.get_username(), by.get_username())
+    return end_other_sessions(user, but if user.pk == by.pk else None)
 
 
 def password_path(user: User) -> str:
@@ -214,7 +228,7 @@ def set_active(user: User, is_active: bool, *, by: User) -> None:
         PermissionDenied, LastAdmin: nothing was changed.
         InvalidPerson: nobody deactivates themselves. Nothing was changed.
     """
-    _require_admin(by)
+    _require_over(user, by)
     if user.pk == by.pk and not is_active:
         raise InvalidPerson("active", "you cannot deactivate yourself; another admin can")
     with transaction.atomic():
@@ -229,7 +243,7 @@ def reset_second_factor(user: User, *, by: User) -> bool:
 
     Raises PermissionDenied: nothing was changed.
     """
-    _require_admin(by)
+    _require_over(user, by)
     with transaction.atomic():
         gone, _ = Authenticator.objects.filter(user=user).delete()
         if gone:
@@ -370,6 +384,13 @@ def preferences_of(user: User | AnonymousUser) -> Preferences:
     except Preferences.DoesNotExist:
         return Preferences(user_id=user.pk)
     return found
+
+
+def _require_over(user: User, by: User) -> None:
+    """Whoever could take an account over has to be no less than it: only a superuser touches a superuser's."""
+    _require_admin(by)
+    if user.is_superuser and not by.is_superuser:
+        raise PermissionDenied("only a superuser changes a superuser's account")
 
 
 def _require_admin(user: User) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
+from allauth.account.adapter import get_adapter
 from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login
+from allauth.account.views import reauthenticate
 from allauth.core import ratelimit
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
@@ -124,6 +126,14 @@ class ChoosePassword(PasswordResetConfirmView):
 
 change_password = ChangePassword.as_view()
 choose_password = ChoosePassword.as_view()
+
+
+def confirm(request: HttpRequest) -> HttpResponse:
+    """Ask once more who is there, then lead on. Who has nothing to prove it by is led to where they set it up."""
+    if request.user.is_authenticated and not get_adapter().get_reauthentication_methods(request.user):
+        return redirect(reverse("settings") + "?needs=factor#second-factor")
+    answer: HttpResponse = reauthenticate(request)
+    return answer
 
 
 @never_cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -49,7 +48,7 @@ def people(request: HttpRequest) -> HttpResponse:
         except InvalidPerson as exc:
             context, status = {"name": name, "email": email, "problem": str(exc)}, 422
         else:
-            context |= {"added": added, "link": settings.BASE_URL + services.password_path(added)}
+            context |= {"added": added, "link": services.make_password_link(added, by=_user(request))}
     context |= {"people": services.list_people(by=_user(request)), "most": services.MOST_SHOWN}
     return render(request, "people/people.html", context, status=status)
 
@@ -105,9 +104,9 @@ def _do(request: HttpRequest, user: User, by: User) -> dict[str, Any]:
     elif what == "reset":
         services.reset_second_factor(user, by=by)
     elif what == "end":
-        services.end_other_sessions(user, request.session.session_key if user.pk == by.pk else None)
+        services.end_sessions_of(user, request.session.session_key, by=by)
     elif what == "link":
-        return {"link": settings.BASE_URL + services.password_path(user)}
+        return {"link": services.make_password_link(user, by=by)}
     else:
         raise InvalidPerson("do", "nothing that can be done here; nothing was changed")
     if user.pk == by.pk and what in ("give", "take"):

@@ -119,6 +119,7 @@ def _page(request: HttpRequest, *, problem: str = "", problem_of: str = "", stat
         "passkeys": [one for one in factors if one.type == Authenticator.Type.WEBAUTHN],
         "has_codes": any(one.type == Authenticator.Type.RECOVERY_CODES for one in factors),
         "must_have_factor": people.needs_second_factor(user),
+        "needs_to_confirm": request.GET.get("needs") == "factor" and not user.has_usable_password(),
         "devices": people.list_devices(user, request.session.session_key),
         "sso": django_settings.OIDC,
         "is_linked": django_settings.OIDC is not None and SocialAccount.objects.filter(user=user).exists(),

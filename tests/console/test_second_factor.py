@@ -178,3 +178,16 @@ def test_confirming_never_leads_to_another_site(memory: RecordWriter, ana: User,
 
 def test_strangers_confirm_nothing(db: None) -> None:
     assert browser().get("/confirm/")["Location"].startswith("/login/")
+
+
+def test_who_has_nothing_to_confirm_by_is_led_to_where_a_first_factor_is_set_up(memory: RecordWriter, ana: User) -> None:
+    ana.set_unusable_password()
+    ana.save()
+    client = browser(ana)
+
+    there = client.get("/confirm/?next=/stores/")["Location"]
+
+    assert there == "/settings/?needs=factor#second-factor"
+    assert "nothing to confirm it by" in client.get(there).content.decode()
+    assert client.get("/settings/app/").status_code == 200
+    assert when(client, ana) is None

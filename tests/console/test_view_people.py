@@ -165,6 +165,22 @@ def sign_in(name: str) -> object:
     return Client().post("/login/", {"username": name, "password": PASSWORD})
 
 
+@pytest.mark.parametrize("what", ["email", "deactivate", "reset", "link", "end"])
+def test_only_a_superuser_changes_the_account_of_a_superuser(memory: RecordWriter, amy: User, person: Cast, what: str) -> None:
+    root = person("root", is_superuser=True, email="root@example.com")
+    TOTP.activate(root, generate_totp_secret())
+    theirs = browser(root)
+    theirs.get("/")
+
+    answer = browser(amy).post(path_of(root), {"do": what, "email": "amy@example.com"})
+
+    assert answer.status_code == 403
+    assert "/password/" not in answer.content.decode()
+    root.refresh_from_db()
+    assert (root.email, root.is_active, Authenticator.objects.count()) == ("root@example.com", True, 1)
+    assert theirs.get("/").status_code == 200
+
+
 def test_a_lost_second_factor_is_taken_off_by_an_admin(memory: RecordWriter, amy: User, ana: User) -> None:
     TOTP.activate(ana, generate_totp_secret())
 
