@@ -11,7 +11,7 @@ from pathlib import Path
 
 WRONG_USAGE = 2
 # Whose commands there are (settings.INSTALLED_APPS and Django's own), known without any setting.
-_WITH_COMMANDS = ["django.core", "axes", "console"]
+_WITH_COMMANDS = ["django.core", "axes", "console", "allauth.account", "allauth.mfa", "allauth.socialaccount"]
 _WITH_COMMANDS += [f"django.contrib.{app}" for app in ("auth", "contenttypes", "sessions", "staticfiles")]
 
 

@@ -8,8 +8,10 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from console.access import Right, has_any_role, may_somewhere
+from console.access import Right, has_any_role, may, may_somewhere
+from console.models import Preferences
 from console.services.incidents import visible_open_incidents
+from console.services.people import preferences_of
 
 THEMES = ("light", "dark")
 
@@ -40,12 +42,17 @@ HTMX_CONFIG = json.dumps(_HTMX, separators=(",", ":"))
 def console(request: HttpRequest) -> dict[str, Any]:
     """For the base template. One query for the roles of the user, none for strangers."""
     user = getattr(request, "user", None)
-    theme = request.COOKIES.get("theme", "")
+    mine = preferences_of(user) if user else Preferences()
+    # Who is known is lit as they chose; who chose nothing, as this browser was lit last.
+    theme = mine.theme or request.COOKIES.get("theme", "")
     known = bool(user and user.is_authenticated and has_any_role(user))
     return {
         "htmx_config": HTMX_CONFIG,
         "theme": theme if theme in THEMES else "",
         "is_known": known,
+        "zone": mine.time_zone,
+        "single_keys": mine.single_keys,
+        "may_edit_people": bool(user and known and may(user, Right.ADMIN)),
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
         # One query, asked only where the banner is drawn.
         "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),

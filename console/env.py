@@ -7,6 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ _LIBPQ_PARAMETERS = frozenset(
         "gssencmode",
     ]
 )
+_DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+")
 _STORE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # Recall's own names for the backends whose records we can read, and ours. `local` is a polign_db that only Recall can find.
 _RECALL_BACKENDS = {"pgvector": _POSTGRES_SCHEMES, "mongodb": ("mongodb", "mongodb+srv"), "polign": ("http", "https")}
@@ -76,6 +78,27 @@ def _json_object(file: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise ImproperlyConfigured(f"DATABASE_URL is not set and {file} holds no JSON object; start the demo again")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleSignOn:
+    """The one OpenID Connect provider by which people may come in."""
+
+    issuer: str  # exactly as the provider says it
+    client_id: str
+    client_secret: str = field(repr=False)
+    domains: tuple[str, ...]  # whose verified addresses may become new people; empty: nobody new
+    name: str  # on the button
+
+    def app(self) -> dict[str, Any]:
+        """As allauth wants it."""
+        return {
+            "provider_id": "sso",
+            "name": self.name,
+            "client_id": self.client_id,
+            "secret": self.client_secret,
+            "settings": {"server_url": self.issuer.rstrip("/") + "/.well-known/openid-configuration"},
+        }
 
 
 class Environment:
@@ -195,6 +218,30 @@ class Environment:
             query = "&".join(filter(None, [parts.query, f"collection={quote(collection, safe='')}"]))
             parts = parts._replace(query=query)
         return {"main": ("polign+" if backend == "polign" else "") + parts.geturl()}
+
+    def single_sign_on(self, *, production: bool) -> SingleSignOn | None:
+        """OIDC_ISSUER, OIDC_CLIENT_ID and OIDC_CLIENT_SECRET, all or none; OIDC_ALLOWED_DOMAINS and OIDC_NAME beside them."""
+        needed = ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
+        found = [self._values.get(name, "") for name in needed]
+        domains = tuple(domain.lower().lstrip("@") for domain in self.words("OIDC_ALLOWED_DOMAINS"))
+        if not any(found):
+            if domains:
+                raise ImproperlyConfigured("OIDC_ALLOWED_DOMAINS is set and OIDC_ISSUER is not; set both, or neither")
+            return None
+        if missing := [name for name, value in zip(needed, found, strict=True) if not value]:
+            raise ImproperlyConfigured(f"{missing[0]} is not set; single sign-on needs {', '.join(needed)}, or none of them")
+        self._address("OIDC_ISSUER", found[0], ("https",) if production else ("https", "http"))
+        if bad := next((domain for domain in domains if not _DOMAIN.fullmatch(domain)), None):
+            raise ImproperlyConfigured(
+                f"OIDC_ALLOWED_DOMAINS holds {bad[:80]!r}; allowed: domains such as example.com, no wildcards"
+            )
+        return SingleSignOn(
+            issuer=found[0],
+            client_id=found[1],
+            client_secret=found[2],
+            domains=domains,
+            name=self.text("OIDC_NAME", "single sign-on")[:40],
+        )
 
     def email(self, name: str) -> dict[str, Any]:
         """Django's mail settings: smtp://, smtp+tls:// (STARTTLS), smtps://, console: or memory:. Unset: console."""

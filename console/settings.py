@@ -72,6 +72,11 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "axes",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "template_partials",
     "django_htmx",
     "console",
@@ -88,6 +93,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "console.middleware.KnownMethods",
     "console.middleware.SameOrigin",
     "console.middleware.DrawnProblems",
@@ -132,7 +138,7 @@ STORAGES = {
 
 # --- Accounts and sessions --------------------------------------------------------------------------------------------
 
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "console.backends.People"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -151,6 +157,42 @@ AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "console.views.account.locked_out"
+
+# allauth keeps second factors, passkeys and single sign-on; the page for name and password is ours. Nobody signs up by themselves.
+ACCOUNT_ADAPTER = "console.accounts.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"  # addresses are set by admins, or verified by the provider of single sign-on
+ACCOUNT_PREVENT_ENUMERATION = False  # a new person of single sign-on is told when their address has an account already
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
+# Wrong codes and passkeys of one person: as many as wrong passwords, counted where every process sees it.
+ACCOUNT_RATE_LIMITS = {"login_failed": "30/m/ip,5/15m/key", "reauthenticate": "10/5m/user"}
+MFA_ADAPTER = "console.accounts.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "Settle"
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not PRODUCTION  # a laptop has no https
+REQUIRE_SECOND_FACTOR = env.boolean("REQUIRE_SECOND_FACTOR", False)  # of whoever may change anything
+OIDC = env.single_sign_on(production=PRODUCTION)  # None: nobody comes in that way
+SOCIALACCOUNT_ADAPTER = "console.accounts.SingleSignOnAdapter"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an address proves nothing about an account that is here already
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True  # an open browser links nobody's account
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
+    "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [OIDC.app()] if OIDC else []},
+}
+# Counts of wrong codes and codes already used: every process has to see the same.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "console_cache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},  # nobody pushes a count of wrong codes out by trying many names
+    }
+}
+PASSWORD_RESET_TIMEOUT = int(timedelta(hours=24).total_seconds())
 
 SESSION_COOKIE_AGE = int(timedelta(hours=12).total_seconds())  # at most, however busy
 CLAIM_TIME = env.minutes("CLAIM_MINUTES", 30, highest=720)  # how long a claim lasts that nobody works on
@@ -220,6 +262,11 @@ RESOLVER_CLAIM_S = 30  # whoever asks longer has died; a resolver's own limit is
 # Dotted paths that a `python` resolver may name, and host or host:port that may be asked over http or in a private network.
 RESOLVER_CALLABLES = tuple(env.words("RESOLVER_CALLABLES"))
 RESOLVER_ALLOWED_HOSTS = tuple(env.words("RESOLVER_ALLOWED_HOSTS"))
+
+# --- Notifications ----------------------------------------------------------------------------------------------------
+
+NOTIFY_SWEEP_S = 5.0  # as celery.py schedules it
+NOTIFY_WEBHOOK_S = 10.0  # one message to one address, from look-up to the last byte
 
 # --- Logging: one line each, never the arguments of an action ---------------------------------------------------------
 

@@ -9,7 +9,7 @@ from celery import shared_task
 from django.db import connection
 from kombu.exceptions import OperationalError
 
-from console.services import batches, inquiries, resolve
+from console.services import batches, inquiries, notifications, passwords, resolve
 from console.services import correct as corrections
 from console.services import deliver as deliveries
 
@@ -91,3 +91,33 @@ def sweep_inquiries() -> None:
 def recheck_failed() -> None:
     """Look again at what was written as failed a day ago."""
     inquiries.recheck_failed()
+
+
+@shared_task(name="console.tasks.sweep_notices")
+def sweep_notices() -> None:
+    """Find what people want to be told, and send a task for each channel whose turn it is."""
+    notifications.find()
+    for pk in notifications.due_channels():
+        notify.delay(pk)
+
+
+@shared_task(name="console.tasks.notify", soft_time_limit=60, time_limit=75)
+def notify(channel_pk: int) -> None:
+    """Tell one channel; a hanging one holds up nobody but this task, and that not for long."""
+    notifications.send_due(channel_pk)
+
+
+@shared_task(name="console.tasks.send_password_link", soft_time_limit=60, time_limit=75)
+def send_password_link(said: str) -> None:
+    """Mail a link for a new password to whoever that name or address belongs to, if to anybody."""
+    passwords.mail_link(said)
+
+
+def ask_for_password_link(said: str) -> bool:
+    """Have the link mailed by a worker, so that nobody can tell from the time it takes whether there is such a person. False: no broker."""
+    try:
+        send_password_link.delay(said)
+    except OperationalError as exc:
+        log.warning("no link for a new password: the broker does not answer (%s)", type(exc).__name__)
+        return False
+    return True

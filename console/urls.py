@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from allauth.mfa.base import views as second_factor
+from allauth.mfa.recovery_codes import views as recovery_codes
+from allauth.mfa.totp import views as totp
+from allauth.mfa.webauthn import views as passkeys
 from django.urls import URLPattern, URLResolver, include, path, register_converter
+from django.views.generic import RedirectView
 
 from console import health
 from console.api import api
@@ -23,9 +28,13 @@ from console.views import (
     hooks,
     incidents,
     notes,
+    notifications,
+    people,
     queue,
     resolvers,
     saved_views,
+    settings,
+    single_sign_on,
     store,
     through,
     tools,
@@ -146,12 +155,47 @@ pages: list[URLPattern | URLResolver] = [
     path("history/", history.history, name="history"),
     path("history/<store:store>/<number:number>/", history.entry, name="entry"),
     path("stores/", store.stores, name="stores"),
+    path("people/", people.people, name="people"),
+    path("people/<number:number>/", people.person, name="person"),
+    path("notifications/", notifications.notifications, name="notifications"),
+    path("notifications/<number:number>/", notifications.channel, name="channel"),
     path("events/", events.events, name="events"),
 ]
+to_settings = RedirectView.as_view(pattern_name="settings")
+# The names with account_, mfa_ and socialaccount_ are those by which allauth finds them.
 accounts: list[URLPattern | URLResolver] = [
     path("login/", account.login, name="login"),
+    path("login/", account.login, name="account_login"),
+    path("login/", account.login, name="account_signup"),  # nobody signs up by themselves
+    path("login/code/", second_factor.authenticate, name="mfa_authenticate"),
+    path("login/passkey/", passkeys.login_webauthn, name="mfa_login_webauthn"),
+    path("login/<slug:provider_id>/", single_sign_on.login, name="openid_connect_login"),
+    path("login/<slug:provider_id>/back/", single_sign_on.callback, name="openid_connect_callback"),
     path("logout/", account.logout, name="logout"),
+    path("logout/", account.logout, name="account_logout"),
     path("theme/", account.theme, name="theme"),
+    path("confirm/", account.confirm, name="account_reauthenticate"),
+    path("confirm/", account.confirm, name="confirm"),
+    path("confirm/code/", second_factor.reauthenticate, name="mfa_reauthenticate"),
+    path("confirm/passkey/", passkeys.reauthenticate_webauthn, name="mfa_reauthenticate_webauthn"),
+    path("password/", account.forgot_password, name="password-forgotten"),
+    path("password/<uidb64>/<token>/", account.choose_password, name="password-choose"),
+    path("settings/", settings.settings, name="settings"),
+    path("settings/keys/", settings.keys, name="settings-keys"),
+    path("settings/mail/", settings.mail, name="settings-mail"),
+    path("settings/sessions/", settings.sessions, name="settings-sessions"),
+    path("settings/password/", account.change_password, name="password-change"),
+    path("settings/app/", totp.activate_totp, name="mfa_activate_totp"),
+    path("settings/app/remove/", totp.deactivate_totp, name="mfa_deactivate_totp"),
+    path("settings/recovery-codes/", recovery_codes.view_recovery_codes, name="mfa_view_recovery_codes"),
+    path("settings/recovery-codes/new/", recovery_codes.generate_recovery_codes, name="mfa_generate_recovery_codes"),
+    path("settings/passkeys/add/", passkeys.add_webauthn, name="mfa_add_webauthn"),
+    path("settings/passkeys/<int:pk>/", passkeys.edit_webauthn, name="mfa_edit_webauthn"),
+    path("settings/passkeys/<int:pk>/remove/", passkeys.remove_webauthn, name="mfa_remove_webauthn"),
+    path("settings/all/", to_settings, name="mfa_index"),
+    path("settings/all/", to_settings, name="mfa_list_webauthn"),
+    path("settings/all/", to_settings, name="socialaccount_connections"),
+    path("settings/all/", to_settings, name="socialaccount_signup"),
 ]
 machines: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),

@@ -19,13 +19,14 @@ from actions.errors import StoreError
 from actions.queries import MAX_ROWS_PER_STORE
 from actions.records import OPEN_STATUSES, Action, ActionRef, Reading, Watch
 from actions.rules import state_of_reading
-from console.services.changes import read_changes
+from console.services.changes import PEOPLE, read_changes
 from console.services.observe import Observer, observe_end
 from console.stores import ActionStore, get_store
 
 log = logging.getLogger(__name__)
 
 CHANGED = "changed"
+ENDED = "ended"
 PING = "ping"
 PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
@@ -43,15 +44,17 @@ class _Subscriber:
     may_see: Callable[[str], bool]
 
     def tell(self, store: str) -> None:
-        if self.may_see(store):
+        if store == PEOPLE or self.may_see(store):
             try:
-                self.loop.call_soon_threadsafe(self._put)
+                self.loop.call_soon_threadsafe(self._put, ENDED if store == PEOPLE else CHANGED)
             except RuntimeError:
                 return  # its loop has ended, and it with it
 
-    def _put(self) -> None:
+    def _put(self, word: str) -> None:
+        if word == ENDED and not self.queue.empty():
+            self.queue.get_nowait()
         if self.queue.empty():
-            self.queue.put_nowait(CHANGED)
+            self.queue.put_nowait(word)
 
 
 class Watcher:
@@ -70,7 +73,8 @@ class Watcher:
     async def subscribe(
         self, *, may_see: Callable[[str], bool] = lambda store: True, ping_s: float | None = None
     ) -> AsyncIterator[str]:
-        """Yield "changed" at once (whatever happened before is not known) and whenever the screen of a visible store may have changed.
+        """Yield "changed" at once (whatever happened before is not known) and whenever the screen of a visible store may have changed;
+        "ended" when roles or sessions changed: whoever listens asks anew who they are.
 
         With `ping_s`, "ping" after so long a silence: never wrap this in a time-out of your own, which would end it. `may_see` is asked
         from another thread for each store's name and must not touch a database.

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ("actions", "agents", "console", "local", "demo", "bench", "tests")
 
 DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg", "pymongo", "bson", "gridfs", "polign_db", "sqlite3", "secantus")
-FRAMEWORKS = ("django", "celery", "ninja", "csp", "axes", "django_htmx", "template_partials")
+FRAMEWORKS = ("django", "allauth", "celery", "ninja", "csp", "axes", "django_htmx", "template_partials")
 # An adapter may stand in several modules of its own: connections, set-up, documents.
 POSTGRES = (
     "actions.store.postgres",

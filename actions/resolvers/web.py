@@ -1,4 +1,4 @@
-"""HTTP for resolvers: one GET to an address that was checked, within a deadline and a size, without redirects.
+"""HTTP to addresses that people configure: one GET, or one POST of a message, within a deadline and a size, without redirects.
 
 A definition's URL is an admin's, its parameters hold an agent's values, and the name in it is answered by somebody's DNS. So the name is
 resolved once, every address it has is checked, and the connection goes to a checked address with the name's own Host, SNI and certificate:
@@ -8,6 +8,7 @@ a second answer of the DNS changes nothing. What may be private, or spoken to wi
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 import socket
 import ssl
@@ -288,11 +289,48 @@ def fetch(
     ends = monotonic() + limits.seconds
     address = parse_address(url, allowed_hosts)
     target = _with_params(address, params)
-    sent = _headers(address, headers or {})
+    return _exchange("GET", address, target, _headers(address, headers or {}), None, ends, limits, tls, lookup)
+
+
+def post_json(
+    url: str,
+    said: object,
+    *,
+    allowed_hosts: Iterable[str] = (),
+    limits: WebLimits = WebLimits(),
+    tls: ssl.SSLContext | None = None,
+    lookup: Lookup | None = None,
+) -> Response:
+    """POST a JSON text once, as `fetch` asks. Any status but a redirect is a Response.
+
+    Raises:
+        AddressRefused: the URL or its host's addresses cannot be used: nothing was sent; or the answer is a redirect, which is not followed.
+        NoResponse: no whole answer within the limits. Whether it arrived is not known.
+    """
+    ends = monotonic() + limits.seconds
+    address = parse_address(url, allowed_hosts)
+    body = json.dumps(said).encode("ascii")
+    sent = _headers(address, {"Content-Type": "application/json"})
+    sent.append(("Content-Length", str(len(body))))
+    return _exchange("POST", address, address.target.encode("ascii"), sent, body, ends, limits, tls, lookup)
+
+
+def _exchange(
+    method: str,
+    address: WebAddress,
+    target: bytes,
+    headers: list[tuple[str, str]],
+    body: bytes | None,
+    ends: float,
+    limits: WebLimits,
+    tls: ssl.SSLContext | None,
+    lookup: Lookup | None,
+) -> Response:
+    """One request over a connection of its own, to a checked address, until the deadline."""
     pinned = _Pinned(resolve(address, seconds=ends - monotonic(), lookup=lookup), ends)
     with _worded(address, limits), httpcore.ConnectionPool(ssl_context=tls or _default_tls(), network_backend=pinned) as pool:
         request = httpcore.URL(scheme=address.scheme, host=address.host, port=address.port, target=target)
-        with pool.stream("GET", request, headers=sent) as answer:
+        with pool.stream(method, request, headers=headers, content=body) as answer:
             return _read(address, answer, limits)
 
 

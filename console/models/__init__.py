@@ -1,4 +1,5 @@
-"""What the console keeps for itself: roles, decisions, batches, notes, tokens, policies, resolvers, verdicts. Never an action, a turn or an entry."""
+"""What the console keeps for itself: roles, decisions, batches, notes, tokens, policies, resolvers, verdicts, notices. Never an action, a turn or
+an entry."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from console.models.batch import (
     ItemState,
 )
 from console.models.change import Change
+from console.models.channel import Channel, Event, Notice, NoticeState, Way
 from console.models.claim import Claim, ClaimEnd, HandOver
 from console.models.correction import Correction, CorrectionState
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
@@ -23,6 +25,7 @@ from console.models.inquiry import Incident, Inquiry, StoredVerdict
 from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.observation import HolderState, Observation, SeenEnd
+from console.models.person import Light, Preferences, SignIn
 from console.models.policy import Mode, Policy, Weight
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
@@ -36,6 +39,7 @@ __all__ = [
     "BatchItem",
     "BatchState",
     "Change",
+    "Channel",
     "Claim",
     "ClaimEnd",
     "Correction",
@@ -45,6 +49,7 @@ __all__ = [
     "DecisionOutcome",
     "DecisionState",
     "Definition",
+    "Event",
     "FirstView",
     "Grant",
     "HandOver",
@@ -54,18 +59,24 @@ __all__ = [
     "Inquiry",
     "ItemState",
     "KnownCount",
+    "Light",
     "Mode",
     "Note",
+    "Notice",
+    "NoticeState",
     "Observation",
     "Pace",
     "Policy",
+    "Preferences",
     "Provider",
     "Role",
     "SavedView",
     "Secret",
     "SeenEnd",
+    "SignIn",
     "StoredVerdict",
     "Token",
+    "Way",
     "Weight",
     "WrittenBy",
 ]

@@ -32,6 +32,7 @@ from console.services.decide import LATER, DecisionRequest, actor_of, end_of_req
 from console.services.decisions import current_decisions
 from console.services.deliver import as_column
 from console.services.evidence import Contradiction, contradiction_of, is_proof, telling_verdicts
+from console.tool_rules import read_rules
 
 MAX_SELECTED = 500
 """How many actions one gesture may name."""

@@ -6,6 +6,9 @@ from django.db import connection
 
 from console.models import Change
 
+PEOPLE = "-people"
+"""The number of roles and sessions; no store can be called so. When it moves, every event stream ends and is asked for anew."""
+
 
 def bump(store: str) -> None:
     """Say that decisions or notes of this store changed. Call it last in the transaction that changes them: its row is everybody's."""

@@ -1,13 +1,14 @@
-"""Encrypting the credentials of resolvers, with the keys of SECRETS_KEY: the newest encrypts, all of them decrypt."""
+"""Encrypting the credentials of resolvers, channels and second factors, with the keys of SECRETS_KEY: the newest encrypts, all of them decrypt."""
 
 from __future__ import annotations
 
 import base64
 
+from allauth.mfa.models import Authenticator
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
-from console.models import Hook, Secret
+from console.models import Channel, Hook, Secret, Way
 
 
 class CannotUnseal(Exception):
@@ -55,6 +56,22 @@ def reseal_all() -> tuple[int, tuple[str, ...]]:
             lost.append(f"the hook of resolver {hook.name}")
             continue
         count += Hook.objects.filter(pk=hook.pk, secret=hook.secret).update(secret=new)
+    for channel in Channel.objects.filter(way=Way.WEBHOOK).order_by("pk"):
+        try:
+            new = reseal(channel.address or b"")
+        except CannotUnseal:
+            lost.append(f"the address of channel {channel.name}")
+            continue
+        count += Channel.objects.filter(pk=channel.pk, address=channel.address).update(address=new)
+    for factor in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN).order_by("pk"):
+        name = "secret" if factor.type == Authenticator.Type.TOTP else "seed"
+        try:
+            sealed = reseal(factor.data[name].encode()).decode()
+        except CannotUnseal:
+            lost.append(f"the second factor of user {factor.user_id}")
+            continue
+        same = Authenticator.objects.filter(pk=factor.pk, data=factor.data)
+        count += same.update(data=factor.data | {name: sealed})
     return count, tuple(lost)
 
 

@@ -48,7 +48,13 @@
   open();
 
   const clock = find("[data-clock]");
-  const tick = () => { clock.textContent = new Date().toISOString().slice(11, 16) + " UTC"; };
+  // In the zone of the person, as every time on the page.
+  const zone = document.body.dataset.zone || "UTC", here = clock && clockOf(zone);
+  function clockOf(name) {
+    const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+    try { return new Intl.DateTimeFormat("en-GB", { ...options, timeZone: name }); } catch { return new Intl.DateTimeFormat("en-GB", { ...options, timeZone: "UTC" }); }
+  }
+  const tick = () => { clock.textContent = here.format(new Date()); };
   if (clock) { tick(); setInterval(tick, 5000); }
 
   // --- the queue and the action beside it ---
@@ -315,8 +321,13 @@
   // --- keys; none of them decides anything ---
   const help = find("#help"), single = find("[data-keys]");
   if (single) {
-    single.checked = localStorage.getItem("keys") !== "off";
-    single.addEventListener("change", () => localStorage.setItem("keys", single.checked ? "on" : "off"));
+    // The person's, on every computer of theirs.
+    single.checked = document.body.dataset.singleKeys !== "off";
+    single.addEventListener("change", () => {
+      const token = find("input[name=csrfmiddlewaretoken]");
+      if (!single.dataset.keys || !token) return;
+      fetch(single.dataset.keys, { method: "POST", body: new URLSearchParams({ csrfmiddlewaretoken: token.value, single_keys: single.checked ? "yes" : "" }) }).catch(() => say("off"));
+    });
   }
   for (const button of all("[data-help]")) button.addEventListener("click", () => help.showModal());
   function move(step) {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django import template
+from django.template import Context
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -17,6 +20,7 @@ from actions.records import Entry, Lease
 from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
+from console.services.people import preferences_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
@@ -120,39 +124,51 @@ def shape(name: str) -> SafeString:
     return format_html('<svg class="shape" aria-hidden="true"><use href="{}#{}"></use></svg>', static("shapes.svg"), name)
 
 
-@register.simple_tag
-def instant(at: Instant | datetime | None) -> SafeString | str:
-    """A moment with its zone: `18:20 UTC` today, `28 Nov 18:20 UTC` on other days of the year."""
+@register.simple_tag(takes_context=True)
+def instant(context: Context, at: Instant | datetime | None) -> SafeString | str:
+    """A moment in the reader's zone, which it names: `18:20 UTC` today, `28 Nov 18:20 UTC` on other days of the year."""
     if at is None:
         return "—"
-    moment = at if isinstance(at, datetime) else to_datetime(at)
-    exact = moment.isoformat() if isinstance(at, datetime) else format_rfc3339(at)
-    today = timezone.now()
-    pattern = (
-        "%H:%M UTC"
-        if moment.date() == today.date()
-        else "%-d %b %H:%M UTC"
-        if moment.year == today.year
-        else "%-d %b %Y %H:%M UTC"
-    )
-    return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, moment.strftime(pattern))
+    moment, today = _local(context, at), _local(context, timezone.now())
+    if moment.date() == today.date():
+        return _time(at, moment, "%H:%M")
+    return _time(at, moment, "%-d %b %H:%M" if moment.year == today.year else "%-d %b %Y %H:%M")
 
 
-@register.simple_tag
-def clock(at: datetime | None) -> SafeString | str:
+@register.simple_tag(takes_context=True)
+def clock(context: Context, at: datetime | None) -> SafeString | str:
     """A moment of today to the second: what is counted down to."""
-    if at is None:
-        return "—"
-    return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%H:%M:%S} UTC")
+    return "—" if at is None else _time(at, _local(context, at), "%H:%M:%S")
 
 
-@register.simple_tag
-def dated(at: Instant | datetime) -> SafeString:
+@register.simple_tag(takes_context=True)
+def dated(context: Context, at: Instant | datetime) -> SafeString:
     """A moment with its date, whatever day it is: for lists that are read much later."""
+    moment = _local(context, at)
+    return _time(at, moment, "%-d %b %H:%M" if moment.year == _local(context, timezone.now()).year else "%-d %b %Y %H:%M")
+
+
+def _local(context: Context, at: Instant | datetime) -> datetime:
+    """In the zone of the person of this request: a template that is included with `only` still knows the request."""
     moment = at if isinstance(at, datetime) else to_datetime(at)
-    exact = moment.isoformat() if isinstance(at, datetime) else format_rfc3339(at)
-    pattern = "%-d %b %H:%M UTC" if moment.year == timezone.now().year else "%-d %b %Y %H:%M UTC"
-    return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, moment.strftime(pattern))
+    user = getattr(getattr(context, "request", None), "user", None)
+    try:
+        return moment.astimezone(ZoneInfo(preferences_of(user).time_zone if user is not None else "UTC"))
+    except (ZoneInfoNotFoundError, OverflowError):
+        return moment.astimezone(UTC)
+
+
+def _time(at: Instant | datetime, moment: datetime, pattern: str) -> SafeString:
+    exact = at.isoformat() if isinstance(at, datetime) else format_rfc3339(at)
+    name = moment.strftime("%Z")
+    zone = name if name[:1].isalpha() else f"UTC{name}"
+    return format_html('<time datetime="{}" title="{}">{} {}</time>', exact, exact, moment.strftime(pattern), zone)
+
+
+@register.filter
+def as_json(value: object) -> str:
+    """For an attribute that a script reads; the template escapes it."""
+    return json.dumps(value)
 
 
 @register.filter

@@ -15,7 +15,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed, StreamingHttpResponse
 
 from console.access import has_any_role, visible_stores
-from console.watch import CHANGED, watcher
+from console.watch import CHANGED, ENDED, watcher
 
 PING_S = 15.0
 LONGEST_S = 300.0
@@ -79,6 +79,8 @@ async def _stream(listener: _Listener) -> AsyncIterator[bytes]:
             if not coming.done() or ended.done():
                 return
             heard = coming.result()
+            if heard == ENDED:
+                return
             coming = asyncio.ensure_future(anext(changes))
             yield b"event: changed\ndata:\n\n" if heard == CHANGED else b"event: ping\ndata:\n\n"
     finally:

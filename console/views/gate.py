@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from console.access import has_any_role
 from console.htmx import go_to, to_login, wants_partial
+from console.services.people import needs_second_factor
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
@@ -32,6 +33,20 @@ def signed_in(view: View[P]) -> View[P]:
                 if wants_partial(request)
                 else render(request, "account/no_role.html", status=403)
             )
+        if needs_second_factor(request.user):
+            return go_to(request, reverse("settings") + "#second-factor")
+        return view(request, *args, **kwargs)
+
+    return gate
+
+
+def known(view: View[P]) -> View[P]:
+    """For everybody who is signed in, with a role or without: what concerns nobody but themselves."""
+
+    @wraps(view)
+    def gate(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return to_login(request, ended=request.method == "POST" or settings.SESSION_COOKIE_NAME in request.COOKIES)
         return view(request, *args, **kwargs)
 
     return gate

@@ -91,6 +91,12 @@ def down(settings: Settings) -> str:
     return "down"
 
 
+@pytest.fixture
+def quick_passwords(settings: Settings) -> None:
+    """Django's hashers are slow by design; where a test signs in again and again, from the second time on it is quick."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *settings.PASSWORD_HASHERS]
+
+
 Cast = Callable[..., User]
 
 

@@ -20,8 +20,9 @@ from console import watch
 from console.models import Observation, SeenEnd
 from console.services.decide import DecisionRequest, decide
 from console.services.deliver import deliver
+from console.services.people import give_role
 from console.stores import get_store
-from console.watch import CHANGED, PING, Watcher
+from console.watch import CHANGED, ENDED, PING, Watcher
 from local.processes import wait_until
 from tests.console.conftest import MemoryWriter
 from tests.console.coroutines import run_to_end
@@ -173,6 +174,18 @@ def test_decisions_and_notes_are_heard_of_but_waiting_on_is_not(records: RecordW
         assert await ear.hears(QUIET) is None
 
     listen(watcher, check)
+
+
+def test_a_change_of_roles_ends_every_stream_and_is_no_news_of_any_store(
+    memory: RecordWriter, watcher: Watcher, ana: User
+) -> None:
+    async def check(ear: Ear) -> None:
+        await ear.settles()
+        await in_thread(lambda: give_role(ana, "viewer", by=None))
+        assert await ear.hears() == ENDED
+        assert await ear.hears(QUIET) is None
+
+    listen(watcher, check, may_see=lambda store: False)
 
 
 def test_only_those_who_may_see_a_store_hear_of_it(records: RecordWriter, other_store: MemoryWriter, watcher: Watcher) -> None:

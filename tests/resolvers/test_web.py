@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import ssl
 import tracemalloc
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from actions.resolvers.web import (
     WebLimits,
     fetch,
     parse_address,
+    post_json,
     read_retry_after,
     resolve,
 )
@@ -430,3 +432,31 @@ NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
 )
 def test_a_server_says_when_to_ask_again_in_seconds_or_as_a_date(text: str, seconds: int) -> None:
     assert read_retry_after(text, now=NOW) == seconds
+
+
+# --- a message -------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_sent_whole_and_once_to_a_checked_address_only(server: WebServer) -> None:
+    said = {"text": "Grüße \U0001f600 " + "x" * 100_000}
+
+    answer = post_json(f"http://{server.host}/hook?a=b", said, allowed_hosts={server.host}, limits=PATIENT)
+
+    assert answer.status == 200
+    (asked,) = server.asked
+    assert (asked.method, asked.target) == ("POST", "/hook?a=b")
+    assert json.loads(asked.body) == said
+    assert asked.headers["content-type"] == "application/json"
+    with pytest.raises(AddressRefused):
+        post_json(f"https://{server.host}/", said)
+    server.answer = lambda asked, talk: talk.answer(307, Location=f"http://{server.host}/elsewhere")
+    with pytest.raises(AddressRefused, match="redirects"):
+        post_json(f"http://{server.host}/", said, allowed_hosts={server.host})
+    assert len(server.asked) == 2
+
+
+def test_a_message_that_nobody_answers_ends_within_its_limit(server: WebServer) -> None:
+    server.answer = lambda asked, talk: talk.hang()
+
+    with pytest.raises(NoResponse, match="took longer"):
+        post_json(f"http://{server.host}/", {}, allowed_hosts={server.host}, limits=QUICK)

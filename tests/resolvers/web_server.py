@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Asked:
     method: str
     target: str
     headers: dict[str, str]  # names in lower case
+    body: bytes = b""
 
 
 Answer = Callable[[Asked, "Conversation"], None]
@@ -98,7 +99,10 @@ def _talk(server: WebServer, connection: socket.socket, tls: ssl.SSLContext | No
                 if not (more := connection.recv(65_536)):
                     return
                 raw += more
-            server.asked.append(_read(raw))
+            asked = _read(raw)
+            while len(asked.body) < int(asked.headers.get("content-length", 0)) and (more := connection.recv(65_536)):
+                asked = replace(asked, body=asked.body + more)
+            server.asked.append(asked)
             server.answer(server.asked[-1], Conversation(connection, over))
         except OSError:
             return  # the client has gone, as some tests want it to
@@ -107,6 +111,7 @@ def _talk(server: WebServer, connection: socket.socket, tls: ssl.SSLContext | No
 
 
 def _read(raw: bytes) -> Asked:
-    head = raw.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+    top, _, body = raw.partition(b"\r\n\r\n")
+    head = top.decode("latin-1").split("\r\n")
     method, target, _ = head[0].split(" ")
-    return Asked(method, target, {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in head[1:]})
+    return Asked(method, target, {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in head[1:]}, body)

@@ -36,6 +36,41 @@ def test_another_boolean_is_refused_with_name_value_and_what_is_allowed() -> Non
         env(DEBUG="yes").boolean("DEBUG", False)
 
 
+SSO = {"OIDC_ISSUER": "https://id.example.com", "OIDC_CLIENT_ID": "settle", "OIDC_CLIENT_SECRET": "s3cret"}
+
+
+def test_single_sign_on_is_all_or_nothing_and_shows_no_secret() -> None:
+    assert env().single_sign_on(production=True) is None
+    found = env(**SSO, OIDC_ALLOWED_DOMAINS="Example.com, @example.org").single_sign_on(production=True)
+
+    assert found is not None
+    assert found.domains == ("example.com", "example.org")
+    assert "s3cret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"OIDC_CLIENT_SECRET": ""}, "^OIDC_CLIENT_SECRET is not set; single sign-on needs"),
+        ({"OIDC_ISSUER": ""}, "^OIDC_ISSUER is not set; single sign-on needs"),
+        (
+            {"OIDC_ISSUER": "http://id.example.com"},
+            "^OIDC_ISSUER is 'http://id.example.com'; allowed: addresses that begin with https$",
+        ),
+        ({"OIDC_ISSUER": "https://"}, "it names no host"),
+        ({"OIDC_ALLOWED_DOMAINS": "*.example.com"}, "^OIDC_ALLOWED_DOMAINS holds '\\*.example.com'; allowed: domains"),
+    ],
+)
+def test_single_sign_on_that_cannot_be_is_refused(change: dict[str, str], says: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=says):
+        env(**(SSO | change)).single_sign_on(production=True)
+
+
+def test_domains_without_a_provider_are_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match="^OIDC_ALLOWED_DOMAINS is set and OIDC_ISSUER is not"):
+        env(OIDC_ALLOWED_DOMAINS="example.com").single_sign_on(production=False)
+
+
 @pytest.mark.parametrize("value", ["0", "721", "ten", "-1", "1.5", "٣"])
 def test_a_number_outside_its_range_is_refused(value: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="SESSION_IDLE_MINUTES is .* whole numbers from 1 to 720"):

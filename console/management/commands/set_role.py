@@ -8,7 +8,8 @@ from django.core.management.base import CommandParser
 
 from console.management.base import Command as Base
 from console.management.base import misused, refuse, store_named, user_named
-from console.models import Grant, Role
+from console.models import Role
+from console.services.people import give_role, take_role
 
 
 class Command(Base):
@@ -31,12 +32,11 @@ class Command(Base):
         if len(tool) > 255 or "\x00" in tool:
             misused("that is no tool's name")
         if options["remove"]:
-            gone, _ = Grant.objects.filter(user=user, role=options["role"], store=store, tool=tool).delete()
-            if not gone:
+            if not take_role(user, options["role"], store=store, tool=tool, by=None):
                 refuse(f"{user.get_username()} is not {options['role']} there")
             self.stdout.write(f"{user.get_username()} is no longer {options['role']}{_where(store, tool)}")
             return
-        _, is_new = Grant.objects.get_or_create(user=user, role=options["role"], store=store, tool=tool)
+        is_new = give_role(user, options["role"], store=store, tool=tool, by=None)
         self.stdout.write(f"{user.get_username()} is {'' if is_new else 'already '}{options['role']}{_where(store, tool)}")
 
 
