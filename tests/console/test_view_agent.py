@@ -101,7 +101,7 @@ def test_takeovers_decisions_and_entries_stand_on_it(memory: RecordWriter, ana: 
     said = text_of(browser(ana).get(PATH).content.decode().partition("Time line")[2])
 
     assert "Seen: taken by pod-b:2:bbbb" in said
-    assert "Seen: taken by pod-a:1:aaaa epochs 3 to 3 seen, silent since" in said
+    assert "Seen: taken by pod-a:1:aaaa epochs 3 to 3, silent since" in said
     assert "operator ana decided done, action 1" in said
     assert said.count("found it there") == 2  # its entry, and the turn that the agent reads
     assert "not in the log" in said
