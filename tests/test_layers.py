@@ -55,7 +55,7 @@ class Rule:
 
 def rules(modules: Mapping[str, str]) -> list[Rule]:
     """The table, first match wins. The ground floor is whatever lies in actions/ itself and is not a second-floor module."""
-    above_ground = ("actions.store", "actions.resolvers", "actions.settle", "actions.queries")
+    above_ground = ("actions.store", "actions.resolvers", "actions.settle", "actions.correct", "actions.queries")
     ground = tuple(name for name in modules if name.startswith("actions.") and not _within(name, above_ground))
     words = (
         "actions.resolvers.base",
@@ -76,6 +76,8 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
              house=(*ground, "actions.store"), packages=(), exactly=("actions",)),
         Rule(says="actions/settle and queries: the ground floor and store.base; no driver, no concrete store",
              of=("actions.settle", "actions.queries"), house=(*ground, "actions.store.base"), packages=(), exactly=("actions",)),
+        Rule(says="actions/correct: the same and settle, whose ids and holders it shares",
+             of=("actions.correct",), house=(*ground, "actions.store.base", "actions.settle"), packages=(), exactly=("actions",)),
         Rule(says="actions/resolvers/sql: psycopg, as its protocol library, and what the other kinds may", of=("actions.resolvers.sql",),
              house=(*ground, "actions.resolvers"),
              never=(*(driver for driver in DRIVERS if driver != "psycopg"), *FRAMEWORKS), exactly=("actions",)),
