@@ -31,7 +31,7 @@ class CallKind(StrEnum):
     OTHER = "other"
 
 
-LOWEST_RISK = 2
+MONEY_RISK, LOWEST_RISK = 0, 2
 """Place in the queue: money (0), then what cannot be taken back (1), then the rest by age."""
 
 _KIND_WORDS: tuple[tuple[CallKind, frozenset[str]], ...] = (
@@ -183,7 +183,7 @@ def risk_of(tool: str, args: str, rule: ToolRule = NO_RULE) -> int:
 
 
 def _risk(kind: CallKind, rule: ToolRule) -> int:
-    return 0 if moves_money(kind, rule) else 1 if is_irreversible(kind, rule) else LOWEST_RISK
+    return MONEY_RISK if moves_money(kind, rule) else 1 if is_irreversible(kind, rule) else LOWEST_RISK
 
 
 def moves_money(kind: CallKind, rule: ToolRule = NO_RULE) -> bool:

@@ -13,8 +13,6 @@ from console.models import Policy
 from console.services.evidence import Standing
 from console.services.policies import windows_of
 
-SLA_S = 4 * 3_600
-"""After so long in doubt a call should have been settled."""
 _CLOSE_S = 86_400
 _CLOSE_SHARE = 10  # the last tenth of the retention
 
@@ -68,9 +66,9 @@ def evidence_clock(item: ActionItem, standing: Standing | None, policy: Policy) 
     )
 
 
-def is_late(item: ActionItem) -> bool:
-    """In doubt for longer than it should be."""
-    return _is_in_doubt(item) and item.age_s >= SLA_S
+def is_late(item: ActionItem, policy: Policy) -> bool:
+    """In doubt for longer than its policy allows."""
+    return _is_in_doubt(item) and item.age_s >= policy.sla_s
 
 
 def _is_in_doubt(item: ActionItem) -> bool:

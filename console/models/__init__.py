@@ -26,11 +26,12 @@ from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.person import Light, Preferences, SignIn
-from console.models.policy import Mode, Policy, Weight
+from console.models.policy import DEFAULT_SLA_S, Mode, Policy, Weight
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 
 __all__ = [
+    "DEFAULT_SLA_S",
     "FAILED_STATES",
     "OPEN_ITEM_STATES",
     "PENDING_STATES",

@@ -27,7 +27,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from actions.errors import ActionsError, StoreError
-from actions.facts import CallKind
+from actions.facts import MONEY_RISK, risk_of
 from actions.queries import MAX_ROWS_PER_STORE
 from actions.records import OPEN_STATUSES, Action, ActionClass, ActionState
 from actions.redaction import redact_text
@@ -35,22 +35,22 @@ from actions.resolvers.web import AddressRefused, WebError, WebLimits, parse_add
 from actions.rules import has_visible_text, state_of_reading
 from actions.store.base import ActionStore
 from actions.times import to_datetime
+from actions.tool_rules import NO_RULE
 from console.access import Right, may
 from console.addresses import action_address
-from console.models import Channel, Decision, DecisionState, Event, Incident, Notice, NoticeState, Policy, Way
+from console.models import DEFAULT_SLA_S, Channel, Decision, DecisionState, Event, Incident, Notice, NoticeState, Policy, Way
 from console.services.definitions import require_admin
 from console.services.deliver import as_column
 from console.services.people import time_zones
 from console.services.policies import all_policies
-from console.services.registry import weighs
 from console.services.sealing import CannotUnseal, seal, unseal
 from console.stores import list_stores
+from console.tool_rules import rule_from
 
 log = logging.getLogger(__name__)
 
 URGENT = frozenset({Event.INCIDENT, Event.BREAK_GLASS})
 """What passes through quiet hours, where the channel chose so."""
-DEFAULT_SLA_S = 4 * 3_600
 WARN_AT = 0.8
 PER_MESSAGE = timedelta(minutes=1)
 """A channel hears at most so often; what happens in between becomes one summary."""
@@ -268,7 +268,7 @@ _looked: WeakKeyDictionary[ActionStore, tuple[object, float]] = WeakKeyDictionar
 def sla_of(tool: str, policies: Mapping[str, Policy]) -> int:
     """In how many seconds a call of this tool in doubt should be settled."""
     policy = policies.get(as_column(tool))
-    return int(getattr(policy, "sla_s", 0) or DEFAULT_SLA_S)
+    return policy.sla_s if policy is not None else DEFAULT_SLA_S
 
 
 def find() -> int:
@@ -378,7 +378,7 @@ def _of_call(store: str, action: Action, age_s: float, policies: Mapping[str, Po
     tool = as_column(action.tool)
     policy = policies.get(tool)
     events = list[Event]()
-    if weighs(policy.moves_money if policy is not None else "", action.tool, CallKind.MONEY):
+    if risk_of(action.tool, action.args, rule_from(policy) if policy is not None else NO_RULE) == MONEY_RISK:
         events.append(Event.MONEY)
     sla_s = sla_of(action.tool, policies)
     if age_s >= sla_s:

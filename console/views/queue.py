@@ -270,7 +270,7 @@ def _rows(
             is_due=item.ref in looks and looks[item.ref] <= now,
             can_be_selected=item.ref in askable,
             clock=evidence_clock(item, standings.get(item.ref), book.policy_of(item.action.tool)) if item.action else None,
-            is_late=is_late(item),
+            is_late=item.action is not None and is_late(item, book.policy_of(item.action.tool)),
         )
 
 
