@@ -13,7 +13,7 @@ _WRONG_USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
-    chromium.find_or_install()
+    chromium.find_or_install(best=not arguments)
     dovecot.find_or_install()
     code = pytest.main(arguments or _whole_suite())
     if code == pytest.ExitCode.USAGE_ERROR:
