@@ -22,7 +22,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _whole_suite() -> list[str]:
-    workers = min(5, (os.cpu_count() or 2) + 1)  # a third of the tests' time is waiting for servers: one more keeps the cores busy
+    workers = min(
+        5, (os.cpu_count() or 2) + 1
+    )  # a third of the tests' time is waiting for servers: one more keeps the cores busy
     return ["-n", str(workers), "--dist", "loadgroup"]
 
 
