@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import SignedIn
+from tests.hostile.corpus import CORPUS
 from tests.recall_writer import RecallWriter
 
 INJECTED = (
@@ -171,24 +172,30 @@ def test_no_page_breaks_a_rule_of_its_own_or_asks_another_host(
     assert hosts == {site}
 
 
-def test_a_request_hidden_in_arguments_is_never_sent(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
-    records.turn("h-1", 1, INJECTED, role="tool", name="find_order")
-    records.working_state("h-1", goal=INJECTED, plan=[INJECTED])
-    records.pointer("h-1", "p", fields={"id": INJECTED}, note=INJECTED)
-    records.action("h-1", 1, tool=INJECTED[:60], args={"to": INJECTED, "subject": INJECTED, "body": INJECTED + "x" * 5000})
+def test_nothing_that_agents_write_is_run_or_fetched(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    """Everything of the corpus that would run or load something, at once."""
+    texts = [INJECTED, *(one.text for one in CORPUS if any(word in one.text for word in ("stolen", "alert(1)", "evil.example")))]
+    whole = "\n".join(texts)
+    for seq, text in enumerate(texts, start=1):
+        records.turn("h-1", seq, text, role="tool", name=text[:60])
+        records.pointer("h-1", f"p{seq}", fields={text[:40]: text}, note=text)
+        records.action("h-1", seq + 1, tool=text[:60], args={"to": text, "subject": text, text[:40]: text})
+    records.working_state("h-1", goal=whole, plan=texts, notes=whole)
+    records.action("h-1", 1, args={"to": texts[0], "subject": whole, "body": whole + "x" * 5000})
     page = signed_in(ana)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
+    page.on("dialog", lambda dialog: asked.append(f"POST a dialog: {dialog.message}"))
 
-    for path in ("/", "/?open=main/h-1/1", "/actions/main/h-1/1/", "/actions/main/h-1/1/arguments/", "/agents/main/h-1/"):
+    for path in ("/", "/?open=main/h-1/1", "/actions/main/h-1/1/arguments/", "/agents/main/h-1/", "/actions/main/h-1/1/"):
         page.goto(path)
         page.wait_for_load_state("load")
         expect(page.locator("body")).to_be_visible()
-    page.goto("/actions/main/h-1/1/")
     page.get_by_role("link", name="Show all").click()
     expect(page.locator("#arguments.whole")).to_be_visible()
 
-    assert [line for line in asked if line.startswith("POST") or "stolen" in line] == []
+    assert len(texts) > 20
+    assert [line for line in asked if line.startswith("POST") or "stolen" in line or "evil.example" in line] == []
     assert records.body_of("h-1:act:1")["status"] == "started"
     assert json.dumps(page.title()).isascii()
     assert "stolen" not in page.title()
