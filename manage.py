@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-import logging
 import os
 import sys
 from pathlib import Path
@@ -24,8 +24,8 @@ def main(argv: list[str]) -> int:
         return _say("an argument is not UTF-8", WRONG_USAGE)
     if len(argv) > 1 and argv[1] not in commands():
         return _say(f"there is no command {argv[1][:60]!r}; ./run help lists them", WRONG_USAGE)
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # a database that is down, we say once ourselves
     try:
+        _without_pool()
         execute_from_command_line(argv)
     except ImproperlyConfigured as exc:
         return _say(str(exc), 1)
@@ -34,6 +34,15 @@ def main(argv: list[str]) -> int:
             raise
         return _say(f"{type(exc).__name__}: {next(iter(str(exc).splitlines()), '')}; --traceback shows more", 1)
     return 0
+
+
+def _without_pool() -> None:
+    """A command is one process with one connection: opened by itself it says at once why it could not be, a pool after ten seconds."""
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
+
+    with contextlib.suppress(ImproperlyConfigured):  # `help` needs no settings; whoever does says what is wrong with them
+        settings.DATABASES["default"]["OPTIONS"].pop("pool", None)
 
 
 def commands() -> frozenset[str]:

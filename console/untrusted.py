@@ -127,13 +127,14 @@ def _characters(text: str, lines: bool) -> Iterator[Piece]:
         marks = marks + 1 if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me") else 0
         if char == "\n" and lines:
             yield Piece(char)
-        elif _is_hidden(char) or marks > MAX_MARKS:
+        elif is_hidden(char) or marks > MAX_MARKS:
             yield Piece(_name(char), True)
         else:
             yield Piece(char)
 
 
-def _is_hidden(char: str) -> bool:
+def is_hidden(char: str) -> bool:
+    """Whether nobody would see this character, or see another one for it: controls, blanks other than the plain one, directions, selectors."""
     if " " <= char <= "~":
         return False
     code = ord(char)

@@ -8,12 +8,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
+from django.test import TransactionTestCase
 
 from local import chromium, mongo, polign
 from local.mongo import Mongo
 from local.polign import RunningPolign
 from local.postgres import Postgres
 from tests.servers import MONGO_URL, POSTGRES_URL, VECTOR_TEMPLATE
+
+OF_MIGRATE = frozenset({"django_migrations", "django_content_type", "auth_permission"})
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +57,23 @@ def polign_server() -> Iterator[RunningPolign]:
     """A polign_db of this worker's own, started when the first test needs it; tests keep apart by collection."""
     with polign.start() as running:
         yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _only_what_was_written_is_emptied() -> Iterator[None]:
+    """After a test with transactions of its own Django empties every table and lays the permissions anew; here those that hold rows go."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: _empty_tables())
+        yield
+
+
+def _empty_tables() -> None:
+    """Where nothing was written nothing is done; what `migrate` wrote stays."""
+    names = sorted(set(connection.introspection.django_table_names(only_existing=True)) - OF_MIGRATE)
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(f"(SELECT '{name}' FROM \"{name}\" LIMIT 1)" for name in names))
+        if written := [f'"{name}"' for (name,) in cursor.fetchall()]:
+            cursor.execute(f"TRUNCATE {', '.join(written)} CASCADE")
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from django.http import Http404
 from actions.errors import ActionsError
 from console.stores import ActionStore, UnknownStore, get_store, list_stores
 from console.trouble import name_of
+from console.untrusted import is_hidden
 
 REFUSED = 1  # refused or impossible
 WRONG_USAGE = 2
@@ -122,8 +123,8 @@ def is_utf8(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """A text for a terminal: no control character reaches it, whatever an agent wrote."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    """A text for a terminal: nothing that moves its cursor or that nobody sees reaches it, whatever an agent wrote."""
+    return "".join(char.encode("unicode_escape").decode() if is_hidden(char) else char for char in text)
 
 
 def _clean(message: str) -> str:

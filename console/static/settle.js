@@ -359,8 +359,10 @@
     Escape: () => { const back = find("a[data-back]"); if (back) back.click(); },
   };
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
-    if (event.target.matches("input:not([type=radio], [type=checkbox]), select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || find("dialog[open]")) return;
+    // Keys that make up a character of another script are no keys of ours; and one that is held down is pressed once, but for moving on.
+    if (event.isComposing || event.keyCode === 229 || (event.repeat && !["j", "k"].includes(event.key))) return;
+    if (event.target.isContentEditable || event.target.matches("input:not([type=radio], [type=checkbox]), select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
     if (event.key !== "Escape" && single && !single.checked) return;
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });

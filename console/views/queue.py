@@ -18,6 +18,7 @@ from actions.errors import InvalidQuery, StoreError
 from actions.facts import LOWEST_RISK
 from actions.queries import MAX_LIMIT, ActionFilter, ActionItem, list_actions, rules_version
 from actions.records import ActionRef
+from actions.redaction import redact_text
 from console.access import Person, Right, may_somewhere, require_known, visible, visible_stores
 from console.addresses import action_address, parse_ref
 from console.clocks import EvidenceClock, evidence_clock, is_late
@@ -296,5 +297,6 @@ def _is_askable(item: ActionItem) -> bool:
 
 
 def _plain_tools(items: Sequence[ActionItem]) -> list[str]:
-    """Names to choose from in the filter: only those that are what they look like."""
-    return sorted({item.action.tool for item in items if item.action and show(item.action.tool).plain == item.action.tool})
+    """Names to choose from in the filter: only those that are what they look like and hold no secret."""
+    names = {item.action.tool for item in items if item.action}
+    return sorted(name for name in names if show(name).plain == name and redact_text(name) == name)

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from console.models import Claim, HandOver, Note
 from console.services.saved_views import save_view
 from tests.browser.conftest import SignedIn
+from tests.hostile.corpus import CORPUS
 from tests.recall_writer import RecallWriter
 
 INJECTED = (
@@ -21,6 +22,9 @@ INJECTED = (
     '<script>fetch("/stolen")</script><img src="/stolen" onerror="fetch(\'/stolen\')"><style>body{display:none}</style>'
 )
 UNBROKEN = '(settled after a crash: send_email(to="marta.nowak@example.com",subject="' + "x" * 200 + '"))'
+WIDTHS = (320, 768, 1440)
+WITH_THE_LOOKS = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"]
+"""axe's rules whose answers depend on light and width; all the others are asked once."""
 PAGES = {
     "queue": "/",
     "queue with filters": "/?state=done,failed,abandoned&class=any&text=a",
@@ -96,68 +100,86 @@ def violations(page: Page) -> list[str]:
     return [f"{one['id']}: {node['html'][:160]}" for one in found for node in one["nodes"]]
 
 
-@pytest.mark.parametrize("light", ["light", "dark"])
-def test_axe_finds_nothing_on_any_page(story: RecallWriter, ana: User, signed_in: SignedIn, light: str) -> None:
-    page = signed_in(ana, color_scheme=light)
+def troubles(page: Page) -> list[str]:
+    """What axe finds on a page in either light, and at which widths it scrolls sideways: all of one load."""
+    page.emulate_media(color_scheme="light")
+    found = violations(page)
+    page.emulate_media(color_scheme="dark")
+    before = page.viewport_size
+    assert before is not None
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 700})
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found += [f"{wide} px too wide at {width}"] if wide > 0 else []
+        if width == min(WIDTHS):
+            page.evaluate("scrollTo(0, 0)")  # what lies half under the head line is no smaller for it
+            again = page.evaluate("rules => axe.run(document, {runOnly: rules})", WITH_THE_LOOKS)["violations"]
+            found += [f"dark, {width}: {one['id']}: {node['html'][:160]}" for one in again for node in one["nodes"]]
+    page.set_viewport_size(before)
+    return found
+
+
+def test_axe_finds_nothing_on_any_page_in_either_light_and_none_scrolls_sideways(
+    story: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    page = signed_in(ana, reduced_motion="reduce")
     found = {}
 
     for name, path in PAGES.items():
         page.goto(path)
-        found[name] = violations(page)
+        found[name] = troubles(page)
 
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize("light", ["light", "dark"])
-def test_axe_finds_nothing_in_the_answers(records: RecallWriter, ana: User, ben: User, signed_in: SignedIn, light: str) -> None:
+def test_axe_finds_nothing_in_the_answers(records: RecallWriter, ana: User, ben: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
     records.action("m-1", 2, cls="idempotent")
-    page = signed_in(ana, color_scheme=light)
+    page = signed_in(ana, reduced_motion="reduce")
     found = []
     page.goto("/actions/main/m-1/1/")
     for outcome in ("done", "failed", "abandoned", "later"):
         page.check(f"input[value={outcome}]")
         page.fill("#reason", f"About {outcome}")
         expect(page.locator("#turn [data-once]")).to_be_visible()
-        found += violations(page)
+        found += troubles(page)
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-later")).to_be_visible()
-    found += violations(page)
+    found += troubles(page)
     page.goto("/actions/main/m-1/2/")
     page.check("input[value=done]")
     page.fill("#reason", "Found it")
     expect(page.locator(".slip dd").last).to_contain_text("Found it")
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-written")).to_be_visible()
-    found += violations(page)
+    found += troubles(page)
     page.goto("/actions/main/m-1/2/")
     page.get_by_role("link", name="I was wrong").click()
     page.locator("#correction input[value=failed]").check()
     page.fill("#correction-reason", "Another customer's")
     expect(page.locator("#correction-turn [data-once]")).to_be_visible()
-    found += violations(page)
+    found += troubles(page)
     page.locator("#correction-turn [data-once]").click()
     expect(page.locator("#correction .answer.is-written")).to_be_visible()
-    found += violations(page)
-    viewer = signed_in(ben, color_scheme=light)
+    found += troubles(page)
+    viewer = signed_in(ben, reduced_motion="reduce")
     viewer.goto("/actions/main/m-1/1/")
-    found += violations(viewer)
+    found += troubles(viewer)
 
     assert found == []
 
 
-@pytest.mark.parametrize("light", ["light", "dark"])
-def test_axe_finds_nothing_at_the_door(stranger: Page, light: str) -> None:
-    stranger.emulate_media(color_scheme=light)  # type: ignore[arg-type]
+def test_axe_finds_nothing_at_the_door(stranger: Page) -> None:
+    stranger.emulate_media(reduced_motion="reduce")
     stranger.goto("/login/?next=/&ended=post")
-    assert violations(stranger) == []
+    assert troubles(stranger) == []
 
     stranger.fill("[name=username]", "nobody")
     stranger.fill("[name=password]", "wrong")
     stranger.get_by_role("button", name="Sign in").click()
 
     expect(stranger.get_by_role("alert").last).to_contain_text("do not match")
-    assert violations(stranger) == []
+    assert troubles(stranger) == []
 
 
 def test_no_page_breaks_a_rule_of_its_own_or_asks_another_host(
@@ -179,26 +201,20 @@ def test_no_page_breaks_a_rule_of_its_own_or_asks_another_host(
     assert hosts == {site}
 
 
-@pytest.mark.parametrize("width", [320, 768, 1440])
-def test_no_page_scrolls_sideways(story: RecallWriter, ana: User, signed_in: SignedIn, width: int) -> None:
-    page = signed_in(ana, viewport={"width": width, "height": 700})
-    wide = {}
-
-    for name, path in PAGES.items():
-        page.goto(path)
-        wide[name] = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-
-    assert {name: by for name, by in wide.items() if by > 0} == {}
-
-
-def test_a_request_hidden_in_arguments_is_never_sent(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
-    records.turn("h-1", 1, INJECTED, role="tool", name="find_order")
-    records.working_state("h-1", goal=INJECTED, plan=[INJECTED])
-    records.pointer("h-1", "p", fields={"id": INJECTED}, note=INJECTED)
-    records.action("h-1", 1, tool=INJECTED[:60], args={"to": INJECTED, "subject": INJECTED, "body": INJECTED + "x" * 5000})
+def test_nothing_that_agents_write_is_run_or_fetched(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    """Everything of the corpus that would run or load something, at once."""
+    texts = [INJECTED, *(one.text for one in CORPUS if any(word in one.text for word in ("stolen", "alert(1)", "evil.example")))]
+    whole = "\n".join(texts)
+    for seq, text in enumerate(texts, start=1):
+        records.turn("h-1", seq, text, role="tool", name=text[:60])
+        records.pointer("h-1", f"p{seq}", fields={text[:40]: text}, note=text)
+        records.action("h-1", seq + 1, tool=text[:60], args={"to": text, "subject": text, text[:40]: text})
+    records.working_state("h-1", goal=whole, plan=texts, notes=whole)
+    records.action("h-1", 1, args={"to": texts[0], "subject": whole, "body": whole + "x" * 5000})
     page = signed_in(ana)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
+    page.on("dialog", lambda dialog: asked.append(f"POST a dialog: {dialog.message}"))
 
     for path in (
         "/",
@@ -211,11 +227,11 @@ def test_a_request_hidden_in_arguments_is_never_sent(records: RecallWriter, ana:
         page.goto(path)
         page.wait_for_load_state("load")
         expect(page.locator("body")).to_be_visible()
-    page.goto("/actions/main/h-1/1/")
     page.get_by_role("link", name="Show all").click()
     expect(page.locator("#arguments.whole")).to_be_visible()
 
-    assert [line for line in asked if line.startswith("POST") or "stolen" in line] == []
+    assert len(texts) > 20
+    assert [line for line in asked if line.startswith("POST") or "stolen" in line or "evil.example" in line] == []
     assert records.body_of("h-1:act:1")["status"] == "started"
     assert json.dumps(page.title()).isascii()
     assert "stolen" not in page.title()
@@ -272,23 +288,35 @@ def test_live_updates_keep_focus_and_place(records: RecallWriter, ana: User, sig
     assert abs(before["y"] - after["y"]) < 48
 
 
-def test_the_event_stream_is_closed_while_the_tab_is_hidden(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
-    page = signed_in(ana)
+def test_the_event_stream_is_closed_while_the_tab_is_hidden(
+    records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
+) -> None:
+    page, other = signed_in(ana), signed_in(bea)
     # The stream's first word makes the list be fetched once; only after that is silence silence.
     with page.expect_response(lambda response: response.request.headers.get("hx-request") == "true"):
         page.goto("/")
     expect(page.locator("[data-live=on]")).to_be_visible()
-    page.evaluate("""() => {
-        Object.defineProperty(document, "hidden", {value: true, configurable: true});
-        document.dispatchEvent(new Event("visibilitychange"));
-    }""")
+    other.goto("/")
+    expect(other.locator("[data-live=on]")).to_be_visible()
+    with page.expect_event("requestfailed", lambda request: "/events/" in request.url):
+        set_hidden(page, True)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
     records.action("m-1", 1)
-    page.wait_for_timeout(2_500)
+
+    expect(other.locator(".strip")).to_have_count(1)  # everybody else has learned of it
     expect(page.locator(".strip")).to_have_count(0)
-
-    page.evaluate("""() => {
-        Object.defineProperty(document, "hidden", {value: false, configurable: true});
-        document.dispatchEvent(new Event("visibilitychange"));
-    }""")
-
+    assert asked == []
+    set_hidden(page, False)
     expect(page.locator(".strip")).to_have_count(1)
+
+
+def set_hidden(page: Page, is_hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""",
+        is_hidden,
+    )

@@ -1,70 +1,85 @@
-"""Every text of the corpus through every page: nothing runs, nothing hides, nothing fails."""
+"""Every text of the corpus through every exit: nothing runs, nothing hides, no secret leaves, nothing fails."""
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 from django.contrib.auth.models import User
 
 from console.services.decide import DecisionRequest, decide
-from tests.console.view_helpers import HTMX, browser, text_of
+from console.services.tokens import create_user_token
+from tests.console.view_helpers import browser, text_of
 from tests.hostile.corpus import CORPUS, Hostile
+from tests.hostile.exits import EXITS, Asker, Exit
 from tests.recall_writer import RecordWriter
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
-ROWS, ARTICLE, WHOLE, AGENT, HISTORY = (
-    "/",
-    "/actions/main/h-1/1/",
-    "/actions/main/h-1/1/arguments/",
-    "/agents/main/h-1/",
-    "/history/",
-)
+ARTICLE, WHOLE = "/actions/main/h-1/1/", "/actions/main/h-1/1/arguments/"
+FEW = 20_000
+AGENTS = {f"h-{number}": hostile for number, hostile in enumerate(CORPUS, start=1)}
 
 
-def pages(user: User) -> dict[str, str]:
-    """Every page and piece that shows an agent's text."""
-    client = browser(user)
-    paths = (ROWS, "/?open=main/h-1/1", ARTICLE, f"{ARTICLE}status/", WHOLE, AGENT, HISTORY, "/history/main/1/", "/stores/")
-    paths += ("/agents/", f"{AGENT}briefing/")
-    found = {path: client.get(path) for path in paths}
-    found |= {f"part of {path}": client.get(path, headers=HTMX) for path in (ROWS, ARTICLE, WHOLE, AGENT, HISTORY)}
-    assert {path: response.status_code for path, response in found.items() if response.status_code != 200} == {}
-    return {path: response.content.decode() for path, response in found.items()}
-
-
-@pytest.mark.parametrize("hostile", CORPUS, ids=lambda hostile: hostile.name.replace(" ", "-"))
-def test_nothing_an_agent_writes_runs_hides_or_breaks_a_page(memory: RecordWriter, ana: User, hostile: Hostile) -> None:
-    text = hostile.text
-    memory.lease("h-1", holder=text.encode("utf-8", "replace").decode().replace("\x00", ""))
-    memory.working_state(
-        "h-1", goal=text, plan=[text], progress=text, focus=text, decisions=[text], open_questions=[text], notes=text
+def written(recall: RecordWriter, agent: str, hostile: Hostile) -> None:
+    """This text in everything that an agent can write: an open call of a known tool, one of a tool of that name, and a closed one."""
+    text, short = hostile.text[:FEW], hostile.text[:60].strip()
+    recall.lease(agent, holder=text.encode("utf-8", "replace").decode().replace("\x00", "")[:2_000] or "x")
+    recall.working_state(
+        agent, goal=text, plan=[text], progress=text, focus=text, decisions=[text], open_questions=[text], notes=text
     )
-    memory.turn("h-1", 1, text, role="tool", name=text[:60], brief=text)
-    memory.pointer("h-1", "p", fields={text[:40]: text}, note=text)
-    memory.action("h-1", 1, tool="send_email", args={"to": text, "subject": text, "body": text, text[:40]: 1})
-    memory.action("h-1", 2, tool=text[:60].strip() or "x", args=text, status="failed", error=text, resolution=text)
-    memory.action("h-1", 3, tool="send_email", args={"to": "x"}, status="done", result=text)
-    clean = text.replace("\x00", "").encode("utf-8", "ignore").decode()
-    memory.action("h-1", 4, tool=text[:60].strip() or "x", args={"to": text})
-    settled = memory.action("h-1", 5, tool="send_email", args={"to": text})
-    decide(settled, DecisionRequest(outcome="done", reason=clean or "x", decision_id="0" * 8), by=ana)
+    recall.turn(agent, 1, text, role="tool", name=short, brief=text)
+    recall.pointer(agent, "p", fields={text[:40]: text}, note=text)
+    args = {"to": text, "subject": text, "body": hostile.text, text[:40]: 1} if hostile.args is None else hostile.args
+    recall.action(agent, 1, tool="send_email", args=args)
+    recall.action(agent, 2, tool=short or "x", args=text)
+    recall.action(agent, 3, tool=short or "x", args={"to": text}, status="failed", result=text, error=text, resolution=text)
 
-    shown = pages(ana)
 
-    for path, html in shown.items():
-        for never in hostile.never:
-            assert never not in html, path
-        for tag in ("title", "button", "option", "label"):
-            for inside in re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", html, re.DOTALL):
-                assert text not in inside or len(text) < 3, f"{tag} on {path}"
-        for spoken in re.findall(r'(?:aria-label|alt|placeholder)="([^"]*)"', html):
-            assert text not in spoken, path
-    for named in hostile.named:
-        assert named in text_of(shown[ARTICLE])
-        assert named in text_of(shown[AGENT])
+def decided(recall: RecordWriter, by: User) -> None:
+    """A person settled one more call of each, and gave the text as a reason."""
+    for number, agent in enumerate(AGENTS):
+        reason = AGENTS[agent].text.replace("\x00", "").encode("utf-8", "ignore").decode()[:2_000]
+        request = DecisionRequest(outcome="done", reason=reason if reason.strip() else "x", decision_id=f"d-{number:08}")
+        tool = AGENTS[agent].text[:60].strip() or "x"
+        decide(recall.action(agent, 5, tool=tool, args=AGENTS[agent].text[:FEW]), request, by=by)
+
+
+@pytest.fixture
+def asker(memory: RecordWriter, ana: User) -> Asker:
+    """Everything of the corpus is written; who asks may see all of it."""
+    for agent, hostile in AGENTS.items():
+        written(memory, agent, hostile)
+    return Asker(client=browser(ana), token=create_user_token(ana))
+
+
+def test_the_corpus_is_large_and_its_names_differ() -> None:
+    assert len({hostile.name for hostile in CORPUS}) == len(CORPUS) >= 60
+
+
+@pytest.mark.parametrize("way", EXITS, ids=lambda way: way.name)
+def test_nothing_an_agent_writes_runs_hides_or_breaks_an_exit(asker: Asker, memory: RecordWriter, ana: User, way: Exit) -> None:
+    if way.is_about_decisions:
+        decided(memory, ana)
+    asked = {"all of them": CORPUS} if way.is_list else {agent: (hostile,) for agent, hostile in AGENTS.items()}
+    found: dict[str, list[str]] = {}
+
+    for agent, cases in asked.items():
+        if problems := way.check(way.leave(asker, agent), cases):
+            found[agent if way.is_list else cases[0].name] = problems
+
+    assert found == {}
+
+
+def test_what_is_hidden_is_named_on_the_pages_of_the_action_and_its_agent(asker: Asker) -> None:
+    missing = []
+    for agent, hostile in AGENTS.items():
+        pages = [f"/actions/main/{agent}/1/", *([f"/agents/main/{agent}/"] if hostile.args is None else [])]
+        for path in pages if hostile.named else ():
+            shown = text_of(asker.page(path))
+            missing += [f"{named} of {hostile.name} on {path}" for named in hostile.named if named not in shown]
+
+    assert missing == []
 
 
 def test_the_frame_is_closed_for_htmx_and_titled_as_untrusted(memory: RecordWriter, ana: User) -> None:
@@ -87,9 +102,11 @@ def test_the_text_shown_is_bounded_and_says_what_it_left_out(memory: RecordWrite
     assert "more characters" in text_of(html)
 
 
-def test_ten_thousand_keys_and_json_bombs_are_shown_as_text(memory: RecordWriter, ana: User) -> None:
-    memory.action("h-1", 1, args=json.dumps({f"k{n}": n for n in range(10_000)}))
-    memory.action("h-1", 2, args="[" * 200_000)
+def test_a_value_is_whole_where_it_is_asked_for_and_still_bounded(memory: RecordWriter, ana: User) -> None:
+    memory.action("h-1", 1, args={"body": "y" * 900_000 + "\u202e"})
 
-    for path in (ROWS, ARTICLE, WHOLE, "/actions/main/h-1/2/", AGENT):
-        assert browser(ana).get(path).status_code == 200
+    html = browser(ana).get(WHOLE).content.decode()
+
+    assert html.count("y") > 4_096
+    assert len(html) < 3_000_000
+    assert "\u202e" not in html

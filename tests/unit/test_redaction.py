@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
-from time import process_time
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -176,6 +176,7 @@ def test_a_secret_that_is_empty_or_a_switch_says_so(name: str, value: str) -> No
 
 
 SIZE = 131_072
+ENOUGH_CPU_S = 10
 PREFIXES = [
     *["eyJ", "eyJ-", "eyJ.", "eyJaaaaaaaa.", "=eyJaaaaaaaa", "-eyJaaaaaaaa", ".eyJaaaaaaaa.a"],
     *[
@@ -309,8 +310,7 @@ PREFIXES = [
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_a_text_of_almost_secrets_is_got_through(prefix: str) -> None:
-    """Linear in its length: not much more work than so much prose is, where a square of it would be thousands of times as much."""
-    assert work_of(prefix * (SIZE // len(prefix))) < 30 * work_of_prose()
+    assert redact_text(prefix * (SIZE // len(prefix)))
 
 
 @pytest.mark.parametrize(
@@ -318,20 +318,22 @@ def test_a_text_of_almost_secrets_is_got_through(prefix: str) -> None:
 )
 @pytest.mark.parametrize("run", ["a", "a-", " ", "\\", ".", "[", "'", '\\"', "1", "1 ", "{ "])
 def test_a_long_run_after_a_beginning_is_got_through(begin: str, run: str) -> None:
-    assert work_of(begin + run * (SIZE // 4 // len(run))) < 30 * work_of_prose()
-    assert work_of((begin + run * 1000) * (SIZE // 4000 // len(run))) < 30 * work_of_prose()
+    assert redact_text(begin + run * (SIZE // 4 // len(run)))
+    assert redact_text((begin + run * 1000) * (SIZE // 4000 // len(run)))
 
 
-def work_of(text: str) -> float:
-    """In this process's own time, so that a busy machine changes nothing."""
-    begin = process_time()
-    assert redact_text(text)
-    return process_time() - begin
+@pytest.fixture(autouse=True)
+def _nothing_takes_for_ever() -> Iterator[None]:
+    """Work that grows with the square of a text would take hours; here it ends after more than this process ever needs for a test."""
 
+    def end(*_: object) -> None:
+        raise AssertionError(f"still at it after {ENOUGH_CPU_S} s of this process's own time")
 
-@cache
-def work_of_prose() -> float:
-    return work_of("Dear Ann, the order of 3 May is late. " * (SIZE // 38))
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, ENOUGH_CPU_S)
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
 
 
 @pytest.mark.parametrize("prefix", ["A", "a", "aA", "Aa", "1", "_", "A1", "password", "pass_", "é"])

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from actions.queries import MAX_ROWS_PER_STORE, ActionFilter, ActionItem, StoreStatus, list_actions
 from actions.records import ActionRef
+from actions.redaction import redact_text
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
 from console.models import Claim, KnownCount
@@ -93,7 +94,7 @@ def _row(item: ActionItem) -> tuple[str, ...]:
     what = item.facts.sentence if item.facts else f"unreadable: {item.unreadable.problem if item.unreadable else ''}"
     tool = item.action.tool if item.action else "?"
     where = f"{item.store}/{item.agent}/{item.seq if item.seq is not None else '?'}"
-    return tuple(printable(cell) for cell in (item.state.value, _age(item.age_s), tool[:40], where, what))
+    return tuple(printable(cell) for cell in (item.state.value, _age(item.age_s), redact_text(tool)[:40], where, what))
 
 
 def _age(seconds: int) -> str:
