@@ -16,6 +16,7 @@ app.conf.beat_schedule = {
     # A sweep that no worker took in time is worth nothing any more: the next one sees the same.
     "sweep": {"task": "console.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
     "ask": {"task": "console.tasks.sweep_inquiries", "schedule": 2.0, "options": {"expires": 10}},
+    "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 3600.0, "options": {"expires": 1800}},
     "recheck": {"task": "console.tasks.recheck_failed", "schedule": 300.0, "options": {"expires": 240}},
 }
 

@@ -9,8 +9,8 @@ from celery import shared_task
 from django.db import connection
 from kombu.exceptions import OperationalError
 
+from console.services import anchoring, checkpoints, inquiries, resolve
 from console.services import deliver as deliveries
-from console.services import inquiries, resolve
 
 log = logging.getLogger(__name__)
 
@@ -60,3 +60,12 @@ def sweep_inquiries() -> None:
 def recheck_failed() -> None:
     """Look again at what was written as failed a day ago."""
     inquiries.recheck_failed()
+
+
+@shared_task(name="console.tasks.sign_checkpoints")
+def sign_checkpoints() -> None:
+    """Sign how far each history has come, and take it out of the databases."""
+    for signed in checkpoints.sign_all():
+        if not isinstance(signed, checkpoints.Signed):
+            log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")
+    anchoring.deliver_due()

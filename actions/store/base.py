@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from actions.errors import StoreUnusable
 from actions.records import (
@@ -54,6 +54,42 @@ def check_epoch(store: str, lease: Lease | None) -> None:
             store,
             f"the lease of agent {lease.agent} has epoch {lease.epoch}, which no other can follow; nobody can take it any more",
         )
+
+
+class EntryChain(Protocol):
+    """What is read of a history, whichever database it stands in. Each method as `ActionStore` has it."""
+
+    def list_entries(
+        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+    ) -> tuple[Entry, ...]: ...
+
+    def iterate_links(self, *, after: int = 0) -> Iterator[Link]: ...
+
+    def read_head(self) -> ChainHead: ...
+
+
+class OwnChain(EntryChain, Protocol):
+    """A history that stands in a PostgreSQL database by itself, beside no records: the console's own."""
+
+    def prepare(self) -> tuple[str, ...]:
+        """As `ActionStore.prepare`."""
+        ...
+
+    def append(self, new: NewEntry) -> Entry:
+        """Append one entry, in a transaction of its own. Raises as `ActionStore.append_entry` does."""
+        ...
+
+    def append_on(self, connection: Any, new: NewEntry) -> Entry:
+        """Append one entry in an open transaction of the caller's on this database: it commits or vanishes with what it tells of.
+
+        The chain's head is held until that transaction ends: call it last in there. `connection` is a psycopg connection, whoever's.
+
+        Raises:
+            StoreReadOnly, StoreUnusable, WriteConflict: nothing was written, and the caller's transaction must not be committed.
+        """
+        ...
+
+    def close(self) -> None: ...
 
 
 class ActionStore(Protocol):

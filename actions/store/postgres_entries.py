@@ -149,6 +149,14 @@ class PostgresEntries:
 
     # --- on a connection of the caller's ---
 
+    def append_on(self, connection: Any, new: NewEntry) -> Entry:
+        """As `OwnChain.append_on`."""
+        self.require(connection)
+        sealed = self.seal(connection, new)
+        if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
+            raise WriteConflict(self._name, "the audit chain's head moved")
+        return sealed
+
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
         """All or nothing, with what only our unique indexes can notice told in words. Raises DecisionIdTaken as `append` does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from console.models.change import Change
+from console.models.checkpoint import CheckpointDelivery, StoredCheckpoint
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
 from console.models.decision_id import DecisionId
 from console.models.definition import Definition, Pace, Secret
@@ -17,6 +18,7 @@ from console.models.token import Token
 __all__ = [
     "PENDING_STATES",
     "Change",
+    "CheckpointDelivery",
     "Decision",
     "DecisionId",
     "DecisionOutcome",
@@ -34,6 +36,7 @@ __all__ = [
     "Provider",
     "Role",
     "Secret",
+    "StoredCheckpoint",
     "StoredVerdict",
     "Token",
     "Weight",

@@ -92,7 +92,6 @@ HOSTILE = {
         "not a signed",
     ),
     "an old one again": (lambda: lines(one, two, one), "an old checkpoint in the place of a newer one"),
-    "the same twice": (lambda: lines(one, one), "an old checkpoint in the place of a newer one"),
     "one left out": (lambda: lines(one, three), "one is left out"),
     "another history": (lambda: lines(some(4)[0], two), "does not follow the one before it"),
     "a cut tail, signed anew": (lambda: lines(*cut), "the tail was cut off"),
@@ -123,6 +122,10 @@ def test_what_nobody_of_ours_signed_in_this_order_is_named_with_its_line(case: s
         read_anchors(make(), [public_key(SEED)])
 
     assert f"line {len(make())}" in str(refused.value)
+
+
+def test_a_checkpoint_that_was_delivered_twice_counts_once() -> None:
+    assert [anchor.number for anchor in read_anchors(lines(one, one, two)).of(CHAIN)] == [3, 7]
 
 
 def test_nothing_is_no_anchor() -> None:

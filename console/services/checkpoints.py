@@ -1,0 +1,130 @@
+"""Signing how far each history has come. A chain is verified from the last checkpoint on before anything vouches for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from actions.errors import ActionsError
+from actions.records import ChainHead
+from actions.store.audit import ChainReport, verify_chain
+from actions.store.base import EntryChain
+from actions.store.checkpoints import (
+    Anchors,
+    BadSignature,
+    Checkpoint,
+    public_key,
+    read_anchors,
+    read_checkpoint,
+    sign_checkpoint,
+)
+from console.models import CheckpointDelivery, StoredCheckpoint
+from console.stores import list_chains
+
+
+class ChainBroken(ActionsError):
+    """The history does not follow from what was signed before. Nothing was signed; `.report` says what is wrong."""
+
+    def __init__(self, name: str, report: ChainReport) -> None:
+        self.name = name
+        self.report = report
+        super().__init__(f"{name}: entry {report.first_bad}: {report.problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A checkpoint and the name of the history that it is about."""
+
+    name: str
+    checkpoint: Checkpoint
+
+
+def trusted_keys() -> tuple[str, ...]:
+    """The public keys that count: of every key in AUDIT_SIGNING_KEY, and the retired ones of AUDIT_PUBLIC_KEYS."""
+    return (*(public_key(seed) for seed in settings.AUDIT_SIGNING_KEYS), *settings.AUDIT_PUBLIC_KEYS)
+
+
+def stored_anchors(chain: str | None = None) -> Anchors:
+    """The checkpoints that this console keeps, each with its signature checked.
+
+    Raises:
+        BadSignature: one of them was changed, forged, put in the place of another or taken out.
+    """
+    rows = StoredCheckpoint.objects.order_by("chain", "serial")
+    rows = rows.filter(chain=chain) if chain is not None else rows
+    return read_anchors(rows.values_list("line", flat=True).iterator(), trusted_keys())
+
+
+def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> Signed | None:
+    """The next checkpoint of one history, kept and on its way to every place of AUDIT_ANCHORS. None: no entry came since the last one.
+
+    What came since is walked first, in flat memory. Of two processes that sign at one moment, one does; the other answers None.
+
+    Raises:
+        ChainBroken: what stands there does not follow from the last checkpoint. Nothing was signed.
+        BadSignature: the last checkpoint in this database is not one of ours. Nothing was signed.
+        StoreError: the history cannot be read. Nothing was signed.
+    """
+    head = chain.read_head()
+    newest = StoredCheckpoint.objects.filter(chain=head.chain).order_by("-serial").first()
+    previous = read_checkpoint(newest.line, trusted_keys()) if newest else None
+    if previous is not None and (previous.number, previous.head) == (head.number, head.hash) and not even_unchanged:
+        return None
+    report = _walk_since(chain, head, previous)
+    if not report.is_intact:
+        raise ChainBroken(name, report)
+    checkpoint = sign_checkpoint(
+        head,
+        count=(previous.count if previous else 0) + report.entries,
+        at=time.time_ns(),
+        previous=previous,
+        seed=settings.AUDIT_SIGNING_KEYS[0],
+    )
+    return Signed(name=name, checkpoint=checkpoint) if _keep(name, checkpoint) else None
+
+
+def sign_all(*, even_unchanged: bool = False) -> Iterator[Signed | ChainBroken | tuple[str, ActionsError | BadSignature]]:
+    """Every history, one after the other; what stands in the way of one does not stop the others."""
+    for name, chain in list_chains():
+        try:
+            signed = sign_next(name, chain, even_unchanged=even_unchanged)
+        except ChainBroken as exc:
+            yield exc
+        except (ActionsError, BadSignature) as exc:
+            yield name, exc
+        else:
+            if signed is not None:
+                yield signed
+
+
+def anchors_for(chains: Iterable[str], anchors: Anchors) -> str:
+    """A chain that somebody keeps checkpoints of and that is not there at all; empty where there is none."""
+    missing = sorted(set(anchors.checkpoints) - set(chains))
+    return missing[0] if missing else ""
+
+
+def _walk_since(chain: EntryChain, head: ChainHead, previous: Checkpoint | None) -> ChainReport:
+    """What came after a checkpoint, up to this head; entries that come meanwhile are the next one's."""
+    base = ChainHead(chain=head.chain, number=previous.number, hash=previous.head) if previous else None
+    links = (link for link in chain.iterate_links(after=base.number if base else 0) if link.number <= head.number)
+    return verify_chain(head.chain, links, head, base=base)
+
+
+def _keep(name: str, checkpoint: Checkpoint) -> bool:
+    try:
+        with transaction.atomic(durable=True):
+            row = StoredCheckpoint.objects.create(
+                name=name, chain=checkpoint.chain, serial=checkpoint.serial, number=checkpoint.number, line=checkpoint.line
+            )
+            now = timezone.now()
+            CheckpointDelivery.objects.bulk_create(
+                CheckpointDelivery(checkpoint=row, sink=sink, next_try_at=now) for sink in settings.AUDIT_ANCHORS
+            )
+    except IntegrityError:
+        return False
+    return True
