@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from actions.errors import InvalidQuery, StoreError
 from actions.records import Entry
 from actions.side_by_side import ask_each
+from actions.times import Instant, format_rfc3339
 from console.stores import ActionStore
 from console.words import ENTRY_KINDS
 
@@ -40,16 +41,52 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFilter:
-    """Which entries; an empty text means no condition."""
+    """Which entries; an empty text means no condition. Times are of the store's clock; `until` is not included."""
 
     store: str = ""
     agent: str = ""
     tool: str = ""
     kind: str = ""
+    actor: str = ""
+    outcome: str = ""
     seq: int | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    text: str = ""  # found in what the entry says, case folded
 
     def matches(self, entry: Entry) -> bool:
-        return (not self.kind or entry.kind == self.kind) and (not self.tool or entry.tool == self.tool)
+        """Whether an entry of a chain that is asked for is one of these. Which store it stands in, the caller knows."""
+        return (
+            self.kind in ("", entry.kind)
+            and self.tool in ("", entry.tool)
+            and self.agent in ("", entry.agent)
+            and self.outcome in ("", entry.outcome)
+            and (self.seq is None or self.seq == entry.seq)
+            and (not self.actor or self.actor == entry.actor or self.actor == entry.actor.partition(" ")[2])
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+            and (not self.text or mentions(entry, self.text))
+        )
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The conditions by name, as a manifest and an entry say them; empty where there is none."""
+        values: dict[str, object] = {
+            name: getattr(self, name) for name in ("store", "agent", "tool", "kind", "actor", "outcome", "seq", "text")
+        }
+        values |= {
+            name: None if at is None else format_rfc3339(at) for name, at in (("since", self.since), ("until", self.until))
+        }
+        return {name: str(value) for name, value in values.items() if value not in ("", None)}
+
+
+def mentions(entry: Entry, text: str) -> bool:
+    """Search what a person may see of an entry, which is stored redacted."""
+    needle = text.casefold()
+    said = (entry.actor, entry.agent, entry.tool, entry.reason, entry.outcome, entry.decision_id, entry.evidence_id, entry.kind)
+    return any(needle in part.casefold() for part in said) or (
+        bool(entry.detail) and needle in json.dumps(entry.detail, ensure_ascii=False).casefold()
+    )
 
 
 def require_kind(kind: str) -> str:

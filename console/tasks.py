@@ -9,6 +9,7 @@ from celery import shared_task
 from django.db import connection
 from kombu.exceptions import OperationalError
 
+from actions.store.checkpoints import Checkpoint
 from console.services import anchoring, checkpoints, inquiries, resolve
 from console.services import deliver as deliveries
 
@@ -66,6 +67,6 @@ def recheck_failed() -> None:
 def sign_checkpoints() -> None:
     """Sign how far each history has come, and take it out of the databases."""
     for signed in checkpoints.sign_all():
-        if not isinstance(signed, checkpoints.Signed):
+        if not isinstance(signed, Checkpoint):
             log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")
     anchoring.deliver_due()

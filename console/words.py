@@ -106,5 +106,6 @@ ENTRY_KINDS: Mapping[str, str] = {
     "incident": "found it after all",
     "incident_closed": "closed the incident",
     "prepared": "prepared the store",
+    "exported": "took the history out",
     "unreadable": "entry cannot be read",
 }

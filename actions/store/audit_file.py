@@ -16,8 +16,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from actions.records import ChainHead, Entry, Link
-from actions.store.audit import ChainReport, ChainWalk, Fault, read_entry
-from actions.store.checkpoints import MANIFEST, Anchors, BadSignature, Tombstone, read_anchors, read_signed, read_tombstone, sign
+from actions.store.audit import ChainReport, ChainWalk, read_entry
+from actions.store.checkpoints import (
+    MANIFEST,
+    Anchors,
+    BadSignature,
+    History,
+    Tombstone,
+    read_anchors,
+    read_signed,
+    read_tombstone,
+    sign,
+)
 from actions.times import Instant, format_rfc3339
 
 FORMATS = ("csv", "jsonl")
@@ -54,11 +64,11 @@ class Tally:
     """What has been written so far; the manifest is made of it."""
 
     rows: int = 0
-    chains: dict[str, dict[str, Any]] = field(default_factory=dict)
+    chains: dict[History, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, store: str, entry: Entry) -> None:
         self.rows += 1
-        chain = self.chains.setdefault(entry.chain, {"store": store, "count": 0, "first": entry.number})
+        chain = self.chains.setdefault((store, entry.chain), {"count": 0, "first": entry.number})
         chain["count"] += 1
         chain["last"] = entry.number
 
@@ -97,15 +107,16 @@ def sign_manifest(
 
     `heads` are the stores' heads as they were when the export began; with an empty filter every entry up to them must be in the file.
     """
-    chains = {
-        head.chain: {
+    chains = [
+        {
             "store": store,
+            "chain": head.chain,
             "count": 0,
-            **tally.chains.get(head.chain, {}),
+            **tally.chains.get((store, head.chain), {}),
             "head": {"number": head.number, "hash": head.hash},
         }
         for store, head in sorted(heads.items())
-    }
+    ]
     said = {
         "settle": MANIFEST,
         "file": file,
@@ -129,25 +140,24 @@ class FileReport:
     """What was found in a file: how each chain stands, and what is wrong with the file as a whole."""
 
     rows: int
-    chains: tuple[ChainReport, ...]
+    chains: tuple[tuple[str, ChainReport], ...]  # with the store's name
     problem: str = ""  # of the file or its manifest: the first one
     notes: tuple[str, ...] = ()  # what a reader should know: no manifest, filtered, signed with which key
 
     @property
     def is_intact(self) -> bool:
-        return not self.problem and all(chain.is_intact for chain in self.chains)
+        return not self.problem and all(report.is_intact for _, report in self.chains)
 
     @property
     def anchored(self) -> int:
-        return sum(chain.anchored for chain in self.chains)
+        return sum(report.anchored for _, report in self.chains)
 
     @property
     def verdict(self) -> str:
         """The last line: `intact: N entries, anchored up to M`, or the first bad entry."""
-        faults = [(chain.chain, chain.first_fault) for chain in self.chains if chain.first_fault]
-        if faults:
-            chain, fault = faults[0]
-            return f"broken: chain {chain}, entry {fault.number if fault else '?'}: {fault.says if fault else ''}"
+        for store, report in self.chains:
+            if fault := report.first_fault:
+                return f"broken: store {store}, entry {fault.number}: {fault.says}"
         if self.problem:
             return f"broken: {self.problem}"
         return f"intact: {self.rows} entries, anchored up to {self.anchored}"
@@ -168,76 +178,64 @@ def verify_file(
         BadFile: it cannot be read as an export at all.
     """
     manifest, notes = _read_manifest(path, trusted)
-    is_whole = manifest is not None and not manifest.get("filter")
-    bases = {tombstone.chain: tombstone for tombstone in _tombstones(manifest, trusted)}
-    walks: dict[str, ChainWalk] = {}
-    stores: dict[str, set[str]] = {}
+    is_whole = manifest is not None and not manifest["filter"]
+    said_of: dict[History, dict[str, Any]] = {(said["store"], said["chain"]): said for said in (manifest or {}).get("chains", [])}
+    bases = {tombstone.history: tombstone.base for tombstone in _tombstones(manifest, trusted)}
+    walks: dict[History, ChainWalk] = {}
     known = anchors or Anchors()
     problem = ""
     rows = 0
     digest = hashlib.sha256()
     is_csv = _is_csv(path)
+
+    def walk_of(history: History) -> ChainWalk:
+        if history not in walks:
+            base = bases.get(history)
+            walks[history] = ChainWalk(history[1], base=base, anchors=known.of(*history), has_gaps=not is_whole)
+        return walks[history]
+
     for place, said in _read_rows(path, digest, is_csv=is_csv):
         rows += 1
         if told is not None and rows % 10_000 == 0:
             told(rows)
         link, wrong = _link_of(said, place, is_csv=is_csv)
-        walk = walks.get(said["chain"])
-        if walk is None:
-            walk = walks[said["chain"]] = _walk(said["chain"], bases, known, has_gaps=not is_whole)
-        walk.step(link)
-        stores.setdefault(said["chain"], set()).add(said["store"])
-        if wrong and not problem:
-            problem = wrong
-    if is_whole and manifest is not None:
-        for chain in manifest["chains"]:
-            walks.setdefault(chain, _walk(chain, bases, known, has_gaps=False))
-    reports = [_end(walk, manifest, known, is_whole=is_whole) for walk in walks.values()]
+        walk_of((said["store"], said["chain"])).step(link)
+        problem = problem or wrong
+    for history in said_of if is_whole else ():
+        walk_of(history)
+    reports = []
+    for history, walk in walks.items():
+        # Where the file says that it is whole, the chain must reach its head; a part of a chain may end anywhere. Without a manifest nobody
+        # knows which of the two it is: an unbroken run from the first entry is taken for the whole.
+        head = said_of[history]["head"] if history in said_of else None
+        if is_whole and head is not None:
+            # A checkpoint made after the export vouches for entries that it cannot hold.
+            walk.end(ChainHead(chain=walk.chain, number=head["number"], hash=head["hash"]), up_to=head["number"])
+        elif manifest is None and walk.is_unbroken:
+            walk.end(None)
+        reports.append((history[0], walk.report()))
     if manifest is None and not rows and known.checkpoints and not problem:
         problem = "the file holds no entry, and checkpoints vouch for some"
     if manifest is not None and not problem:
-        problem = _against_manifest(manifest, rows, digest.hexdigest(), walks, stores)
+        problem = _against_manifest(manifest, said_of, rows, digest.hexdigest(), walks)
     return FileReport(rows=rows, chains=tuple(reports), problem=problem, notes=tuple(notes))
 
 
-def _walk(chain: str, bases: Mapping[str, Tombstone], anchors: Anchors, *, has_gaps: bool) -> ChainWalk:
-    base = bases[chain].base if chain in bases else None
-    return ChainWalk(chain, base=base, anchors=anchors.of(chain), has_gaps=has_gaps)
-
-
-def _end(walk: ChainWalk, manifest: Mapping[str, Any] | None, anchors: Anchors, *, is_whole: bool) -> ChainReport:
-    """Where the file says that it is whole, the chain must reach its head; a part of a chain may end anywhere.
-
-    Without a manifest nobody knows which of the two it is: an unbroken run from the first entry is taken for the whole.
-    """
-    if is_whole and manifest is not None:
-        head = manifest["chains"].get(walk.chain, {}).get("head")
-        if head is None:
-            report = walk.report()
-            return _broken(report, Fault(number=walk.last.number, says=f"its manifest knows no chain {walk.chain}"))
-        number = head["number"]
-        # A checkpoint made after the export vouches for entries that it cannot hold.
-        walk.end(ChainHead(chain=walk.chain, number=number, hash=head["hash"]), up_to=number)
-    elif manifest is None and walk.is_unbroken:
-        walk.end(None)
-    return walk.report()
-
-
-def _broken(report: ChainReport, fault: Fault) -> ChainReport:
-    return ChainReport(chain=report.chain, entries=report.entries, broken=fault, missing=report.missing, anchored=report.anchored)
-
-
 def _against_manifest(
-    manifest: Mapping[str, Any], rows: int, sha256: str, walks: Mapping[str, ChainWalk], stores: Mapping[str, set[str]]
+    manifest: Mapping[str, Any],
+    said_of: Mapping[History, Mapping[str, Any]],
+    rows: int,
+    sha256: str,
+    walks: Mapping[History, ChainWalk],
 ) -> str:
+    if unknown := walks.keys() - said_of.keys():
+        return f"the manifest knows no history of store {min(unknown)[0]}, of which the file holds entries"
     if manifest["rows"] != rows:
         return f"the manifest says {manifest['rows']} rows; the file holds {rows}"
-    for chain, said in manifest["chains"].items():
-        held = walks[chain].steps if chain in walks else 0
-        if chain in stores and stores[chain] != {said.get("store")}:
-            return f"the manifest says that chain {chain} is that of store {said.get('store')}; the file says {', '.join(sorted(stores[chain]))}"
+    for history, said in said_of.items():
+        held = walks[history].steps if history in walks else 0
         if said["count"] != held:
-            return f"the manifest says {said['count']} entries of chain {chain}; the file holds {held}"
+            return f"the manifest says {said['count']} entries of store {history[0]}; the file holds {held}"
     if manifest["sha256"] != sha256:
         return "the file is not the one that its manifest was made for: their SHA-256 differ"
     return ""
@@ -249,12 +247,10 @@ def _read_manifest(path: Path, trusted: Collection[str] | None) -> tuple[dict[st
         return None, ["no manifest: whether entries were left out between those of the file cannot be told"]
     try:
         said: dict[str, Any] = read_signed(place.read_text("ascii").strip(), MANIFEST, trusted)
-        for chain in said["chains"].values():
-            if (
-                type(chain["count"]) is not int
-                or type(chain["head"]["number"]) is not int
-                or type(chain["head"]["hash"]) is not str
-            ):
+        for chain in said["chains"]:
+            if [type(chain[name]) for name in ("store", "chain", "count")] != [str, str, int]:
+                raise TypeError
+            if [type(chain["head"][name]) for name in ("number", "hash")] != [int, str]:
                 raise TypeError
         if type(said["rows"]) is not int or not isinstance(said["filter"], dict):
             raise TypeError
@@ -421,9 +417,9 @@ def main(argv: Sequence[str]) -> int:
         return 1
     for note in report.notes:
         print(note)
-    for chain in report.chains:
+    for store, chain in report.chains:
         for what, fault in (("integrity", chain.broken), ("completeness", chain.missing)):
-            print(f"{chain.chain}: {what}: {fault.says if fault else 'holds'}".encode("ascii", "backslashreplace").decode())
+            print(f"{store}: {what}: {fault.says if fault else 'holds'}".encode("ascii", "backslashreplace").decode())
     print(report.verdict.encode("ascii", "backslashreplace").decode())
     return 0 if report.is_intact else 1
 

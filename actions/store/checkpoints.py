@@ -26,6 +26,9 @@ from actions.times import Instant, format_rfc3339, parse_rfc3339
 CHECKPOINT, TOMBSTONE, MANIFEST = "checkpoint", "tombstone", "export"
 MAX_LINE = 4_096
 
+History = tuple[str, str]
+"""Which one: the store's name and its chain. Two stores may well call their chains the same."""
+
 
 class BadSignature(ValueError):
     """A line that is not what somebody with one of our keys signed; the message says what is wrong with it."""
@@ -33,8 +36,9 @@ class BadSignature(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What was signed at one moment about one chain."""
+    """What was signed at one moment about one history."""
 
+    store: str  # its name, or `console`
     chain: str
     number: int  # of the newest entry; 0 while the chain is empty
     head: str  # its hash
@@ -44,6 +48,10 @@ class Checkpoint:
     prev: str  # the digest of the checkpoint before it; 64 zeros for the first
     key: str  # public, base64
     line: str  # as it was signed, with the signature
+
+    @property
+    def history(self) -> History:
+        return (self.store, self.chain)
 
     @property
     def digest(self) -> str:
@@ -58,6 +66,7 @@ class Checkpoint:
 class Tombstone:
     """What a retention left of the entries up to `number`, which it removed."""
 
+    store: str
     chain: str
     number: int
     head: str  # the hash of the last removed entry: the `prev` of the first that is left
@@ -67,18 +76,22 @@ class Tombstone:
     line: str
 
     @property
+    def history(self) -> History:
+        return (self.store, self.chain)
+
+    @property
     def base(self) -> ChainHead:
         return ChainHead(chain=self.chain, number=self.number, hash=self.head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchors:
-    """The checkpoints of a file, by chain, oldest first."""
+    """The checkpoints of a file, by history, oldest first."""
 
-    checkpoints: Mapping[str, tuple[Checkpoint, ...]] = field(default_factory=dict)
+    checkpoints: Mapping[History, tuple[Checkpoint, ...]] = field(default_factory=dict)
 
-    def of(self, chain: str) -> tuple[Anchor, ...]:
-        return tuple(checkpoint.anchor for checkpoint in self.checkpoints.get(chain, ()))
+    def of(self, store: str, chain: str) -> tuple[Anchor, ...]:
+        return tuple(checkpoint.anchor for checkpoint in self.checkpoints.get((store, chain), ()))
 
 
 def public_key(seed: str) -> str:
@@ -120,11 +133,14 @@ def read_signed(line: str, what: str, trusted: Collection[str] | None) -> dict[s
     return unsigned
 
 
-def sign_checkpoint(head: ChainHead, *, count: int, at: Instant, previous: Checkpoint | None, seed: str) -> Checkpoint:
+def sign_checkpoint(
+    store: str, head: ChainHead, *, count: int, at: Instant, previous: Checkpoint | None, seed: str
+) -> Checkpoint:
     """The next checkpoint of a chain, behind `previous`."""
     line = sign(
         {
             "settle": CHECKPOINT,
+            "store": store,
             "chain": head.chain,
             "number": head.number,
             "head": head.hash,
@@ -143,6 +159,7 @@ def read_checkpoint(line: str, trusted: Collection[str] | None = None) -> Checkp
     said = read_signed(line, CHECKPOINT, trusted)
     try:
         return Checkpoint(
+            store=_text(said, "store"),
             chain=_text(said, "chain"),
             number=_number(said, "number"),
             head=_text(said, "head"),
@@ -157,10 +174,11 @@ def read_checkpoint(line: str, trusted: Collection[str] | None = None) -> Checkp
         raise BadSignature(f"it is no whole checkpoint: {type(exc).__name__} {str(exc)[:60]}") from exc
 
 
-def sign_tombstone(last: ChainHead, *, count: int, at: Instant, seed: str) -> Tombstone:
+def sign_tombstone(store: str, last: ChainHead, *, count: int, at: Instant, seed: str) -> Tombstone:
     """What stands for everything up to `last`, which a retention is about to remove."""
     said = {
         "settle": TOMBSTONE,
+        "store": store,
         "chain": last.chain,
         "number": last.number,
         "head": last.hash,
@@ -175,6 +193,7 @@ def read_tombstone(line: str, trusted: Collection[str] | None = None) -> Tombsto
     said = read_signed(line, TOMBSTONE, trusted)
     try:
         return Tombstone(
+            store=_text(said, "store"),
             chain=_text(said, "chain"),
             number=_number(said, "number"),
             head=_text(said, "head"),
@@ -188,12 +207,12 @@ def read_tombstone(line: str, trusted: Collection[str] | None = None) -> Tombsto
 
 
 def read_anchors(lines: Iterable[str], trusted: Collection[str] | None = None) -> Anchors:
-    """A file of checkpoints, a line each; empty lines count for nothing. Each chain's must follow one another; the first may have any serial.
+    """A file of checkpoints, a line each; empty lines count for nothing. Each history's must follow one another; the first may have any serial.
 
     Raises:
         BadSignature: names the line: forged, signed by nobody of ours, an older one again, one left out, or one that contradicts another.
     """
-    found: dict[str, list[Checkpoint]] = {}
+    found: dict[History, list[Checkpoint]] = {}
     for place, raw in enumerate(lines, start=1):
         line = raw.strip()
         if not line:
@@ -202,20 +221,20 @@ def read_anchors(lines: Iterable[str], trusted: Collection[str] | None = None) -
             if len(line) > MAX_LINE:
                 raise BadSignature("it is too long to be a checkpoint")
             checkpoint = read_checkpoint(line, trusted)
-            before = found.setdefault(checkpoint.chain, [])
+            before = found.setdefault(checkpoint.history, [])
             if before and before[-1].line == line:
                 continue  # delivered twice; it stands where it belongs
             _check_follows(before[-1] if before else None, checkpoint)
         except BadSignature as exc:
             raise BadSignature(f"checkpoint in line {place}: {exc}") from exc
         before.append(checkpoint)
-    return Anchors(checkpoints={chain: tuple(checkpoints) for chain, checkpoints in found.items()})
+    return Anchors(checkpoints={history: tuple(checkpoints) for history, checkpoints in found.items()})
 
 
 def _check_follows(before: Checkpoint | None, checkpoint: Checkpoint) -> None:
     if before is None:
         return
-    name = f"serial {checkpoint.serial} of chain {checkpoint.chain}"
+    name = f"serial {checkpoint.serial} of store {checkpoint.store}"
     if checkpoint.serial <= before.serial:
         raise BadSignature(f"{name} stands after serial {before.serial}: an old checkpoint in the place of a newer one")
     if checkpoint.serial > before.serial + 1:

@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
             options={
                 "db_table": "console_checkpoint",
                 "indexes": [models.Index(fields=["name", "-id"], name="checkpoint_newest")],
-                "constraints": [models.UniqueConstraint(fields=("chain", "serial"), name="checkpoint_serial")],
+                "constraints": [models.UniqueConstraint(fields=("name", "chain", "serial"), name="checkpoint_serial")],
             },
         ),
         migrations.CreateModel(

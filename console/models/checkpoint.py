@@ -17,7 +17,7 @@ class StoredCheckpoint(models.Model):
 
     class Meta:
         db_table = "console_checkpoint"
-        constraints = [models.UniqueConstraint(fields=["chain", "serial"], name="checkpoint_serial")]
+        constraints = [models.UniqueConstraint(fields=["name", "chain", "serial"], name="checkpoint_serial")]
         indexes = [models.Index(fields=["name", "-id"], name="checkpoint_newest")]
 
     def __str__(self) -> str:

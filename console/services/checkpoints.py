@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -36,31 +35,22 @@ class ChainBroken(ActionsError):
         super().__init__(f"{name}: entry {report.first_bad}: {report.problem}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
-    """A checkpoint and the name of the history that it is about."""
-
-    name: str
-    checkpoint: Checkpoint
-
-
 def trusted_keys() -> tuple[str, ...]:
     """The public keys that count: of every key in AUDIT_SIGNING_KEY, and the retired ones of AUDIT_PUBLIC_KEYS."""
     return (*(public_key(seed) for seed in settings.AUDIT_SIGNING_KEYS), *settings.AUDIT_PUBLIC_KEYS)
 
 
-def stored_anchors(chain: str | None = None) -> Anchors:
-    """The checkpoints that this console keeps, each with its signature checked.
+def stored_anchors(name: str) -> Anchors:
+    """The checkpoints that this console keeps of one history, each with its signature checked.
 
     Raises:
         BadSignature: one of them was changed, forged, put in the place of another or taken out.
     """
-    rows = StoredCheckpoint.objects.order_by("chain", "serial")
-    rows = rows.filter(chain=chain) if chain is not None else rows
+    rows = StoredCheckpoint.objects.filter(name=name).order_by("chain", "serial")
     return read_anchors(rows.values_list("line", flat=True).iterator(), trusted_keys())
 
 
-def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> Signed | None:
+def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> Checkpoint | None:
     """The next checkpoint of one history, kept and on its way to every place of AUDIT_ANCHORS. None: no entry came since the last one.
 
     What came since is walked first, in flat memory. Of two processes that sign at one moment, one does; the other answers None.
@@ -71,7 +61,7 @@ def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> 
         StoreError: the history cannot be read. Nothing was signed.
     """
     head = chain.read_head()
-    newest = StoredCheckpoint.objects.filter(chain=head.chain).order_by("-serial").first()
+    newest = StoredCheckpoint.objects.filter(name=name, chain=head.chain).order_by("-serial").first()
     previous = read_checkpoint(newest.line, trusted_keys()) if newest else None
     if previous is not None and (previous.number, previous.head) == (head.number, head.hash) and not even_unchanged:
         return None
@@ -79,16 +69,17 @@ def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> 
     if not report.is_intact:
         raise ChainBroken(name, report)
     checkpoint = sign_checkpoint(
+        name,
         head,
         count=(previous.count if previous else 0) + report.entries,
         at=time.time_ns(),
         previous=previous,
         seed=settings.AUDIT_SIGNING_KEYS[0],
     )
-    return Signed(name=name, checkpoint=checkpoint) if _keep(name, checkpoint) else None
+    return checkpoint if _keep(name, checkpoint) else None
 
 
-def sign_all(*, even_unchanged: bool = False) -> Iterator[Signed | ChainBroken | tuple[str, ActionsError | BadSignature]]:
+def sign_all(*, even_unchanged: bool = False) -> Iterator[Checkpoint | ChainBroken | tuple[str, ActionsError | BadSignature]]:
     """Every history, one after the other; what stands in the way of one does not stop the others."""
     for name, chain in list_chains():
         try:
@@ -100,12 +91,6 @@ def sign_all(*, even_unchanged: bool = False) -> Iterator[Signed | ChainBroken |
         else:
             if signed is not None:
                 yield signed
-
-
-def anchors_for(chains: Iterable[str], anchors: Anchors) -> str:
-    """A chain that somebody keeps checkpoints of and that is not there at all; empty where there is none."""
-    missing = sorted(set(anchors.checkpoints) - set(chains))
-    return missing[0] if missing else ""
 
 
 def _walk_since(chain: EntryChain, head: ChainHead, previous: Checkpoint | None) -> ChainReport:

@@ -43,7 +43,7 @@ def checkpoints_at(entries: list[Entry], *numbers: int) -> Anchors:
     made: list[Checkpoint] = []
     for number in numbers:
         head = head_of(entries[:number])
-        made.append(sign_checkpoint(head, count=number, at=number, previous=made[-1] if made else None, seed=SEED))
+        made.append(sign_checkpoint("main", head, count=number, at=number, previous=made[-1] if made else None, seed=SEED))
     return read_anchors([checkpoint.line for checkpoint in made])
 
 
@@ -142,7 +142,7 @@ def test_a_file_of_several_chains_may_hold_them_one_after_the_other_or_mixed(tmp
     report = verify_file(made.path)
 
     assert report.verdict == "intact: 5 entries, anchored up to 0"
-    assert {chain.chain: chain.entries for chain in report.chains} == {CHAIN: 3, "console": 2}
+    assert {chain.chain: chain.entries for _, chain in report.chains} == {CHAIN: 3, "console": 2}
 
 
 def edit(name: str, value: object) -> Callable[[list[dict[str, object]]], None]:
@@ -239,7 +239,7 @@ def test_a_file_that_was_formatted_anew_is_not_the_one_of_its_manifest(tmp_path:
 
 def test_what_a_retention_removed_is_not_missing_and_what_it_did_not_is(tmp_path: Path) -> None:
     entries = make_chain(6)
-    tombstone = sign_tombstone(head_of(entries[:3]), count=3, at=7, seed=SEED)
+    tombstone = sign_tombstone("main", head_of(entries[:3]), count=3, at=7, seed=SEED)
     made = export(tmp_path, entries, only=lambda entry: entry.number > 3, tombstones=(tombstone,))
     said = made.manifest.read_text()
     whole = said.replace('{"seq":"odd"}', "{}")
@@ -264,7 +264,7 @@ def test_what_a_retention_removed_is_not_missing_and_what_it_did_not_is(tmp_path
     report = verify_file(made.path, anchors=checkpoints_at(entries, 2, 3, 6))
 
     assert report.verdict == "intact: 3 entries, anchored up to 6"
-    assert report.chains[0].removed == 3
+    assert report.chains[0][1].removed == 3
     made.write(made.rows()[1:])
     assert "entry 4" in verify_file(made.path).verdict
 
@@ -295,7 +295,7 @@ def test_what_is_no_export_is_said_in_one_line(tmp_path: Path, content: bytes, c
 def test_the_command_works_with_no_database_and_no_django(tmp_path: Path) -> None:
     made = export(tmp_path, make_chain(4), "csv")
     anchor = tmp_path / "anchors"
-    anchor.write_text("\n".join(c.line for c in checkpoints_at(made.entries, 3).checkpoints[CHAIN]))
+    anchor.write_text("\n".join(c.line for c in checkpoints_at(made.entries, 3).checkpoints["main", CHAIN]))
     command = [sys.executable, "-m", "actions.store.audit", "verify", str(made.path), "--anchor", str(anchor)]
 
     good = subprocess.run(command, capture_output=True, text=True, env={}, timeout=60)

@@ -36,7 +36,7 @@ def some(*numbers: int, seed: str = SEED, chain: str = CHAIN) -> list[Checkpoint
     made: list[Checkpoint] = []
     for number in numbers:
         previous = made[-1] if made else None
-        made.append(sign_checkpoint(head(number, chain), count=number, at=number, previous=previous, seed=seed))
+        made.append(sign_checkpoint("main", head(number, chain), count=number, at=number, previous=previous, seed=seed))
     return made
 
 
@@ -60,16 +60,16 @@ def test_anchors_are_those_of_each_chain_in_the_order_of_the_file() -> None:
 
     anchors = read_anchors([here[0].line, "", there[0].line + "\n", here[1].line], [public_key(SEED)])
 
-    assert [anchor.number for anchor in anchors.of(CHAIN)] == [1, 4]
-    assert [anchor.number for anchor in anchors.of("console")] == [2]
-    assert anchors.of("another") == ()
+    assert [anchor.number for anchor in anchors.of("main", CHAIN)] == [1, 4]
+    assert [anchor.number for anchor in anchors.of("main", "console")] == [2]
+    assert anchors.of("main", "another") == ()
 
 
 def test_a_checkpoint_of_a_retired_key_still_counts_beside_the_new_one() -> None:
     old = some(1)
-    new = sign_checkpoint(head(2), count=2, at=2, previous=old[0], seed=OTHER)
+    new = sign_checkpoint("main", head(2), count=2, at=2, previous=old[0], seed=OTHER)
 
-    assert len(read_anchors(lines(*old, new), [public_key(OTHER), public_key(SEED)]).of(CHAIN)) == 2
+    assert len(read_anchors(lines(*old, new), [public_key(OTHER), public_key(SEED)]).of("main", CHAIN)) == 2
     with pytest.raises(BadSignature, match=r"line 1: it is signed with the key .* none of ours"):
         read_anchors(lines(*old, new), [public_key(OTHER)])
 
@@ -80,7 +80,7 @@ def changed(line: str, **values: object) -> str:
 
 one, two, three = some(3, 7, 9)
 cut = some(3, 2)
-other_past = sign_checkpoint(ChainHead(chain=CHAIN, number=3, hash="f" * 64), count=3, at=1, previous=one, seed=SEED)
+other_past = sign_checkpoint("main", ChainHead(chain=CHAIN, number=3, hash="f" * 64), count=3, at=1, previous=one, seed=SEED)
 HOSTILE = {
     "a number raised": (lambda: [changed(one.line, number=4)], "changed or forged"),
     "a head replaced": (lambda: [changed(one.line, head="0" * 64)], "changed or forged"),
@@ -96,7 +96,7 @@ HOSTILE = {
     "another history": (lambda: lines(some(4)[0], two), "does not follow the one before it"),
     "a cut tail, signed anew": (lambda: lines(*cut), "the tail was cut off"),
     "another entry at the same number": (lambda: lines(one, other_past), "another entry 3"),
-    "a tombstone": (lambda: [sign_tombstone(head(3), count=3, at=1, seed=SEED).line], "not a signed checkpoint"),
+    "a tombstone": (lambda: [sign_tombstone("main", head(3), count=3, at=1, seed=SEED).line], "not a signed checkpoint"),
     "spaces put in": (lambda: [one.line.replace(",", ", ", 1)], "not a signed checkpoint"),
     "no JSON": (lambda: ["intact: yes"], "not a signed checkpoint"),
     "a list": (lambda: ["[]"], "not a signed checkpoint"),
@@ -125,7 +125,7 @@ def test_what_nobody_of_ours_signed_in_this_order_is_named_with_its_line(case: s
 
 
 def test_a_checkpoint_that_was_delivered_twice_counts_once() -> None:
-    assert [anchor.number for anchor in read_anchors(lines(one, one, two)).of(CHAIN)] == [3, 7]
+    assert [anchor.number for anchor in read_anchors(lines(one, one, two)).of("main", CHAIN)] == [3, 7]
 
 
 def test_nothing_is_no_anchor() -> None:
@@ -133,7 +133,7 @@ def test_nothing_is_no_anchor() -> None:
 
 
 def test_a_tombstone_comes_back_and_a_changed_one_does_not() -> None:
-    tombstone = sign_tombstone(head(9), count=9, at=5, seed=SEED)
+    tombstone = sign_tombstone("main", head(9), count=9, at=5, seed=SEED)
 
     assert read_tombstone(tombstone.line, [public_key(SEED)]) == tombstone
     assert tombstone.base == head(9)

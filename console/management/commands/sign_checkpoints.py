@@ -7,10 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from actions.store.checkpoints import Checkpoint
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
 from console.services.anchoring import append_line, deliver_due
-from console.services.checkpoints import ChainBroken, Signed, sign_all
+from console.services.checkpoints import ChainBroken, sign_all
 
 
 class Command(Base):
@@ -28,10 +29,10 @@ class Command(Base):
     def run(self, **options: Any) -> None:
         problems = []
         for signed in sign_all(even_unchanged=options["output"] is not None):
-            if isinstance(signed, Signed):
+            if isinstance(signed, Checkpoint):
                 if options["output"] is not None:
-                    _append(options["output"], signed.checkpoint.line)
-                self.stdout.write(signed.checkpoint.line)
+                    _append(options["output"], signed.line)
+                self.stdout.write(signed.line)
             else:
                 problems.append(str(signed) if isinstance(signed, ChainBroken) else f"{signed[0]}: {signed[1]}")
         deliver_due()

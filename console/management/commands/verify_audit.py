@@ -13,7 +13,7 @@ from actions.errors import StoreError
 from actions.records import Link
 from actions.store.audit import Anchor, ChainReport, Fault, show_entry
 from actions.store.base import EntryChain
-from actions.store.checkpoints import Anchors, BadSignature, read_anchors
+from actions.store.checkpoints import Anchors, BadSignature, History, read_anchors
 from console.management.base import Command as Base
 from console.management.base import printable, refuse, store_named
 from console.models import Decision
@@ -40,13 +40,13 @@ class Command(Base):
         broken: list[str] = []
         unknown: list[str] = []
         total = anchored = 0
-        found_chains: set[str] = set()
+        found: set[History] = set()
         for name, chain in chains:
             try:
                 head = chain.read_head()
-                found_chains.add(head.chain)
+                found.add((name, head.chain))
                 report = verify_history(
-                    chain, [*_stored(head.chain, broken, name), *kept.of(head.chain)], told=self._progress(name)
+                    chain, [*_stored(name, head.chain, broken), *kept.of(name, head.chain)], told=self._progress(name)
                 )
                 missing = _missing_decision(chain, name) if report.is_intact and name != CONSOLE_CHAIN else None
             except StoreError as exc:
@@ -59,8 +59,10 @@ class Command(Base):
             self._tell(name, chain, report)
             if fault := report.first_fault:
                 broken.append(f"store {name}, entry {fault.number}: {fault.says}")
-        if not options["store"] and (gone := sorted(set(kept.checkpoints) - found_chains)):
-            broken.append(f"chain {gone[0]}: checkpoints of it are in the file, and no store has such a history")
+        if not options["store"] and (gone := sorted(set(kept.checkpoints) - found)):
+            broken.append(
+                f"store {gone[0][0]}: checkpoints of chain {gone[0][1]} are in the file, and no store has such a history"
+            )
         for line in broken:
             self._say(f"broken: {line}")
         if broken or unknown:
@@ -105,9 +107,9 @@ def _read_anchor_file(path: Path) -> Anchors:
         refuse(f"{path} cannot be read as checkpoints: {type(exc).__name__}; nothing was verified")
 
 
-def _stored(chain: str, broken: list[str], name: str) -> tuple[Anchor, ...]:
+def _stored(name: str, chain: str, broken: list[str]) -> tuple[Anchor, ...]:
     try:
-        return stored_anchors(chain).of(chain)
+        return stored_anchors(name).of(name, chain)
     except BadSignature as exc:
         broken.append(f"store {name}, the console's own checkpoints: {exc}")
         return ()
