@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from actions.digests import canonical_json
@@ -18,6 +18,8 @@ from actions.times import Instant, format_rfc3339, parse_rfc3339
 
 GENESIS = "0" * 64
 """The `prev` of the first entry of every chain."""
+RETAINED = "retained"
+"""The kind of the entry that says what a retention removed: its detail holds a signed tombstone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +134,25 @@ def read_entry(link: Link) -> Entry:
         raise ValueError(f"not an audit entry: {type(exc).__name__}: {str(exc)[:120]}") from exc
 
 
+RemovedBy = Callable[[Entry], ChainHead | None]
+"""What an entry of kind `retained` proves: the last entry that a retention removed; None where it proves nothing."""
+
+
 def verify_chain(
-    chain: str, links: Iterable[Link], head: ChainHead, *, base: ChainHead | None = None, anchors: Iterable[Anchor] = ()
+    chain: str,
+    links: Iterable[Link],
+    head: ChainHead,
+    *,
+    base: ChainHead | None = None,
+    anchors: Iterable[Anchor] = (),
+    removed_by: RemovedBy | None = None,
 ) -> ChainReport:
     """Walk a chain from its first link, oldest first, and compare with the head. Flat memory: one link at a time.
 
-    `base`: what a retention left of the range that it removed; the walk begins behind it. `anchors` of this chain, in any order; those
-    within a removed range vouch for nothing any more. It walks to the end whatever it finds; of each sort the first fault is told.
+    `base`: where a walk begins that goes on from a place that was verified before. `anchors` of this chain, in any order; those within a
+    removed range vouch for nothing any more. It walks to the end whatever it finds; of each sort the first fault is told.
     """
-    walk = ChainWalk(chain, base=base, anchors=anchors)
+    walk = ChainWalk(chain, base=base, anchors=anchors, removed_by=removed_by)
     for link in links:
         walk.step(link)
     walk.end(head)
@@ -148,17 +160,29 @@ def verify_chain(
 
 
 class ChainWalk:
-    """One chain, link by link, in the order in which they come; for callers who walk several chains at once."""
+    """One chain, link by link, in the order in which they come; for callers who walk several chains at once.
+
+    A chain whose first entries are gone is whole only where a later entry of kind `retained` proves that a retention removed them.
+    """
 
     def __init__(
-        self, chain: str, *, base: ChainHead | None = None, anchors: Iterable[Anchor] = (), has_gaps: bool = False
+        self,
+        chain: str,
+        *,
+        base: ChainHead | None = None,
+        anchors: Iterable[Anchor] = (),
+        removed_by: RemovedBy | None = None,
+        has_gaps: bool = False,
     ) -> None:
         self.chain = chain
         self.steps = 0
         self.last = base or ChainHead(chain=chain, number=0, hash=GENESIS)
-        self._removed = self.last.number
+        self._begins_anywhere = base is None and not has_gaps
+        self._removed: ChainHead | None = None  # by what the first link says of its predecessor
+        self._is_proven = False
+        self._removed_by = removed_by
         self._has_gaps = has_gaps  # a part of a chain: what lies between is not missing
-        self._anchors = sorted((a for a in anchors if a.number >= self._removed), key=lambda a: a.number)
+        self._anchors = sorted((a for a in anchors if a.number >= self.last.number), key=lambda a: a.number)
         self._next_anchor = 0
         self._anchored = 0
         self._good = 0
@@ -169,16 +193,27 @@ class ChainWalk:
     def step(self, link: Link) -> None:
         """The next link as it stands."""
         self.steps += 1
+        if self.steps == 1 and self._begins_anywhere and link.number > 1:
+            self._removed = self.last = ChainHead(chain=self.chain, number=link.number - 1, hash=link.prev)
+            self._vouch(self.last.number, self.last.hash)
         expected = self.last.number + 1
         if link.number < expected:
-            self._break(link.number, _before(link.number, self._removed))
+            is_first = link.number < 1
+            self._break(
+                link.number,
+                f"a row of number {link.number} stands before the first entry"
+                if is_first
+                else f"number {link.number} stands twice",
+            )
             return
         follows = link.number == expected
         if not follows and not self._has_gaps:
             self._miss(expected, f"entry {expected} is missing; the next one is {link.number}")
-        problem = _link_problem(self.chain, self.last.hash if follows else link.prev, link)
+        entry, problem = _read_link(self.chain, self.last.hash if follows else link.prev, link)
         if problem:
             self._break(link.number, problem)
+        elif entry is not None and entry.kind == RETAINED and self._removed is not None and self._removed_by is not None:
+            self._is_proven = self._is_proven or self._removed_by(entry) == self._removed
         self.last = ChainHead(chain=self.chain, number=link.number, hash=link.hash)
         self._vouch(link.number, link.hash)
         if self._broken is None and self._missing is None:
@@ -187,13 +222,19 @@ class ChainWalk:
     @property
     def is_unbroken(self) -> bool:
         """Whether what came so far is the chain from its beginning, with nothing left out."""
-        return self.last.number - self._removed == self.steps
+        return self.last.number == self.steps
 
     def end(self, head: ChainHead | None, *, up_to: int | None = None) -> None:
         """No link follows. `head`: what is kept beside the chain as its newest number and hash; None where nobody knows.
 
         `up_to`: checkpoints beyond this number were made later and ask for nothing.
         """
+        if self._removed is not None and not self._is_proven:
+            first = self._removed.number + 1
+            gone = f"entries 1 to {self._removed.number} are missing" if first > 2 else "entry 1 is missing"
+            self._missing = Fault(
+                number=1, says=f"{gone}: the first one is {first}, and no signed tombstone stands for what was before it"
+            )
         last = self.last
         if head is not None and (head.number, head.hash) != (last.number, last.hash):
             said = f"the head says {head.number} entries, ending in {head.hash[:12]}; found {last.number}, ending in {last.hash[:12]}"
@@ -216,7 +257,7 @@ class ChainWalk:
             broken=self._broken,
             missing=self._missing,
             anchored=self._anchored,
-            removed=self._removed,
+            removed=self._removed.number if self._removed is not None and self._is_proven else 0,
         )
 
     def _vouch(self, number: int, hash_: str) -> None:
@@ -267,28 +308,21 @@ def show_entry(link: Link) -> Entry:
         )
 
 
-def _before(number: int, removed: int) -> str:
-    if number < 1:
-        return f"a row of number {number} stands before the first entry"
-    if number <= removed:
-        return f"entry {number} stands there, though a retention removed everything up to {removed}"
-    return f"number {number} stands twice"
-
-
-def _link_problem(chain: str, prev: str, link: Link) -> str:
+def _read_link(chain: str, prev: str, link: Link) -> tuple[Entry | None, str]:
+    """The entry of a link where it can be read, and what is wrong with it where something is."""
     if link.prev != prev:
-        return f"entry {link.number} does not follow its predecessor"
+        return None, f"entry {link.number} does not follow its predecessor"
     if link_hash(link.prev, link.text) != link.hash:
-        return f"entry {link.number} was changed: its text does not match its hash"
+        return None, f"entry {link.number} was changed: its text does not match its hash"
     try:
         entry = read_entry(link)
     except ValueError as exc:
-        return f"entry {link.number}: {exc}"
+        return None, f"entry {link.number}: {exc}"
     if (entry.number, entry.chain) != (link.number, chain):
-        return f"entry {link.number} says it is entry {entry.number} of chain {entry.chain}"
+        return entry, f"entry {link.number} says it is entry {entry.number} of chain {entry.chain}"
     if link.misfiled:
-        return f"entry {link.number} is hidden from searches: its {link.misfiled} is not what its text says"
-    return ""
+        return entry, f"entry {link.number} is hidden from searches: its {link.misfiled} is not what its text says"
+    return entry, ""
 
 
 if __name__ == "__main__":

@@ -17,17 +17,7 @@ from typing import IO, Any
 
 from actions.records import ChainHead, Entry, Link
 from actions.store.audit import ChainReport, ChainWalk, read_entry
-from actions.store.checkpoints import (
-    MANIFEST,
-    Anchors,
-    BadSignature,
-    History,
-    Tombstone,
-    read_anchors,
-    read_signed,
-    read_tombstone,
-    sign,
-)
+from actions.store.checkpoints import MANIFEST, Anchors, BadSignature, History, proven_by, read_anchors, read_signed, sign
 from actions.times import Instant, format_rfc3339
 
 FORMATS = ("csv", "jsonl")
@@ -97,7 +87,6 @@ def sign_manifest(
     sha256: str,
     tally: Tally,
     heads: Mapping[str, ChainHead],
-    tombstones: Sequence[Tombstone],
     filters: Mapping[str, str],
     by: str,
     at: Instant,
@@ -124,7 +113,6 @@ def sign_manifest(
         "sha256": sha256,
         "rows": tally.rows,
         "chains": chains,
-        "tombstones": [tombstone.line for tombstone in tombstones],
         "filter": dict(filters),
         "by": by,
         "at": format_rfc3339(at),
@@ -180,7 +168,6 @@ def verify_file(
     manifest, notes = _read_manifest(path, trusted)
     is_whole = manifest is not None and not manifest["filter"]
     said_of: dict[History, dict[str, Any]] = {(said["store"], said["chain"]): said for said in (manifest or {}).get("chains", [])}
-    bases = {tombstone.history: tombstone.base for tombstone in _tombstones(manifest, trusted)}
     walks: dict[History, ChainWalk] = {}
     known = anchors or Anchors()
     problem = ""
@@ -190,8 +177,10 @@ def verify_file(
 
     def walk_of(history: History) -> ChainWalk:
         if history not in walks:
-            base = bases.get(history)
-            walks[history] = ChainWalk(history[1], base=base, anchors=known.of(*history), has_gaps=not is_whole)
+            store, chain = history
+            walks[history] = ChainWalk(
+                chain, anchors=known.of(store, chain), removed_by=proven_by(store, trusted), has_gaps=not is_whole
+            )
         return walks[history]
 
     for place, said in _read_rows(path, digest, is_csv=is_csv):
@@ -261,13 +250,6 @@ def _read_manifest(path: Path, trusted: Collection[str] | None) -> tuple[dict[st
     filters = ", ".join(f"{name} {value}" for name, value in said["filter"].items())
     notes = [f"filtered by {filters}: gaps are no fault" if filters else "unfiltered: every entry up to the head must be there"]
     return said, [*notes, f"signed at {said['at']} with the key {said['key']}"]
-
-
-def _tombstones(manifest: Mapping[str, Any] | None, trusted: Collection[str] | None) -> list[Tombstone]:
-    try:
-        return [read_tombstone(line, trusted) for line in (manifest or {}).get("tombstones", [])]
-    except BadSignature as exc:
-        raise BadFile(f"a tombstone in its manifest does not hold: {exc}") from exc
 
 
 def _link_of(said: Mapping[str, Any], place: int, *, is_csv: bool) -> tuple[Link, str]:

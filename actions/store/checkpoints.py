@@ -12,14 +12,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from actions.digests import canonical_json, sha256_text
-from actions.records import ChainHead
+from actions.records import ChainHead, Entry
 from actions.store.audit import GENESIS, Anchor
 from actions.times import Instant, format_rfc3339, parse_rfc3339
 
@@ -204,6 +204,19 @@ def read_tombstone(line: str, trusted: Collection[str] | None = None) -> Tombsto
         )
     except (KeyError, ValueError) as exc:
         raise BadSignature(f"it is no whole tombstone: {type(exc).__name__} {str(exc)[:60]}") from exc
+
+
+def proven_by(store: str, trusted: Collection[str] | None) -> Callable[[Entry], ChainHead | None]:
+    """What an entry of kind `retained` in this store's history proves to have been removed; None where its tombstone is not one of ours."""
+
+    def read(entry: Entry) -> ChainHead | None:
+        try:
+            tombstone = read_tombstone(str(entry.detail.get("tombstone", "")), trusted)
+        except BadSignature:
+            return None
+        return tombstone.base if tombstone.history == (store, entry.chain) else None
+
+    return read
 
 
 def read_anchors(lines: Iterable[str], trusted: Collection[str] | None = None) -> Anchors:

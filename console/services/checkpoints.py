@@ -17,6 +17,7 @@ from actions.store.checkpoints import (
     Anchors,
     BadSignature,
     Checkpoint,
+    proven_by,
     public_key,
     read_anchors,
     read_checkpoint,
@@ -65,7 +66,7 @@ def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> 
     previous = read_checkpoint(newest.line, trusted_keys()) if newest else None
     if previous is not None and (previous.number, previous.head) == (head.number, head.hash) and not even_unchanged:
         return None
-    report = _walk_since(chain, head, previous)
+    report = _walk_since(name, chain, head, previous)
     if not report.is_intact:
         raise ChainBroken(name, report)
     checkpoint = sign_checkpoint(
@@ -93,11 +94,11 @@ def sign_all(*, even_unchanged: bool = False) -> Iterator[Checkpoint | ChainBrok
                 yield signed
 
 
-def _walk_since(chain: EntryChain, head: ChainHead, previous: Checkpoint | None) -> ChainReport:
+def _walk_since(name: str, chain: EntryChain, head: ChainHead, previous: Checkpoint | None) -> ChainReport:
     """What came after a checkpoint, up to this head; entries that come meanwhile are the next one's."""
     base = ChainHead(chain=head.chain, number=previous.number, hash=previous.head) if previous else None
     links = (link for link in chain.iterate_links(after=base.number if base else 0) if link.number <= head.number)
-    return verify_chain(head.chain, links, head, base=base)
+    return verify_chain(head.chain, links, head, base=base, removed_by=None if base else proven_by(name, trusted_keys()))
 
 
 def _keep(name: str, checkpoint: Checkpoint) -> bool:

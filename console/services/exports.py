@@ -55,7 +55,6 @@ class Export:
             sha256=self._digest.hexdigest(),
             tally=self.tally,
             heads=self.heads,
-            tombstones=(),
             filters={**self.filters.said, **limited},
             by=self.by,
             at=time.time_ns(),

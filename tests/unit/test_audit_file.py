@@ -17,8 +17,8 @@ import pytest
 from actions.records import ChainHead, Entry, NewEntry
 from actions.store.audit import GENESIS, seal
 from actions.store.audit_file import COLUMNS, FORMATS, BadFile, Tally, main, sign_manifest, verify_file, write_rows
-from actions.store.checkpoints import Anchors, Checkpoint, Tombstone, read_anchors, sign_checkpoint, sign_tombstone
-from tests.unit.test_checkpoints import CHAIN, SEED
+from actions.store.checkpoints import Anchors, Checkpoint, public_key, read_anchors, sign_checkpoint, sign_tombstone
+from tests.unit.test_checkpoints import CHAIN, OTHER, SEED
 
 HOSTILE = '=1+1,"quoted"\nnext\x00\ud800 é'
 
@@ -77,7 +77,6 @@ def export(
     format_: str = "jsonl",
     *,
     only: Callable[[Entry], bool] = lambda entry: True,
-    tombstones: tuple[Tombstone, ...] = (),
 ) -> Export:
     path = folder / f"history.{format_}"
     tally = Tally()
@@ -89,7 +88,6 @@ def export(
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         tally=tally,
         heads={"main": head_of(entries)},
-        tombstones=tombstones,
         filters={} if len(shown) == len(entries) else {"seq": "odd"},
         by="operator eve",
         at=99,
@@ -237,36 +235,39 @@ def test_a_file_that_was_formatted_anew_is_not_the_one_of_its_manifest(tmp_path:
     assert "SHA-256 differ" in verify_file(made.path).verdict
 
 
-def test_what_a_retention_removed_is_not_missing_and_what_it_did_not_is(tmp_path: Path) -> None:
-    entries = make_chain(6)
-    tombstone = sign_tombstone("main", head_of(entries[:3]), count=3, at=7, seed=SEED)
-    made = export(tmp_path, entries, only=lambda entry: entry.number > 3, tombstones=(tombstone,))
-    said = made.manifest.read_text()
-    whole = said.replace('{"seq":"odd"}', "{}")
-    assert whole != said  # signed anew below, as an unfiltered one
-    tally = Tally()
-    list(write_rows((("main", entry) for entry in entries[3:]), "jsonl", tally))
-    made.manifest.write_text(
-        sign_manifest(
-            file=made.path.name,
-            format_="jsonl",
-            sha256=hashlib.sha256(made.path.read_bytes()).hexdigest(),
-            tally=tally,
-            heads={"main": head_of(entries)},
-            tombstones=(tombstone,),
-            filters={},
-            by="operator eve",
-            at=9,
-            seed=SEED,
-        )
-    )
+def retained(entries: list[Entry], up_to: int, seed: str = SEED, store: str = "main") -> list[Entry]:
+    """What is left after a retention: the rest, and the entry that says so."""
+    tombstone = sign_tombstone(store, head_of(entries[:up_to]), count=up_to, at=7, seed=seed)
+    new = NewEntry(kind="retained", actor="shell root", detail={"tombstone": tombstone.line})
+    return [*entries[up_to:], seal(new, head_of(entries), 8)]
 
+
+def test_what_a_retention_removed_is_not_missing(tmp_path: Path) -> None:
+    entries = make_chain(6)
+
+    made = export(tmp_path, retained(entries, 3))
     report = verify_file(made.path, anchors=checkpoints_at(entries, 2, 3, 6))
 
-    assert report.verdict == "intact: 3 entries, anchored up to 6"
+    assert report.verdict == "intact: 4 entries, anchored up to 6"
     assert report.chains[0][1].removed == 3
-    made.write(made.rows()[1:])
-    assert "entry 4" in verify_file(made.path).verdict
+
+
+FALSE_RETENTIONS: dict[str, Callable[[list[Entry]], list[Entry]]] = {
+    "more removed than was signed": lambda entries: retained(entries, 3)[1:],
+    "nothing signed": lambda entries: retained(entries, 3)[:-1],
+    "signed for another store": lambda entries: retained(entries, 3, store="other"),
+    "signed with another key": lambda entries: retained(entries, 3, seed=OTHER),
+}
+
+
+@pytest.mark.parametrize("case", FALSE_RETENTIONS)
+def test_first_entries_that_no_tombstone_stands_for_are_missing(tmp_path: Path, case: str) -> None:
+    made = export(tmp_path, FALSE_RETENTIONS[case](make_chain(6)))
+
+    report = verify_file(made.path, trusted=[public_key(SEED)])
+
+    assert report.chains[0][1].first_bad == 1
+    assert "no signed tombstone stands for what was before it" in report.verdict
 
 
 @pytest.mark.parametrize(

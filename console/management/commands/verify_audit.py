@@ -46,7 +46,7 @@ class Command(Base):
                 head = chain.read_head()
                 found.add((name, head.chain))
                 report = verify_history(
-                    chain, [*_stored(name, head.chain, broken), *kept.of(name, head.chain)], told=self._progress(name)
+                    name, chain, [*_stored(name, head.chain, broken), *kept.of(name, head.chain)], told=self._progress(name)
                 )
                 missing = _missing_decision(chain, name) if report.is_intact and name != CONSOLE_CHAIN else None
             except StoreError as exc:
