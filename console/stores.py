@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -106,6 +108,23 @@ def console_chain() -> OwnChain:
         if _console is None:
             _console = open_chain(CONSOLE_CHAIN, _console_url(), CONSOLE_CHAIN)
         return _console
+
+
+@contextmanager
+def open_as_owner(name: str, url: str) -> Iterator[ActionStore | OwnChain]:
+    """The same history through another address, for the one thing that the console's own role cannot do. Closed afterwards.
+
+    Raises:
+        StoreUnusable: the address is malformed, or leads to another kind of store. Nothing was connected to.
+    """
+    if name == CONSOLE_CHAIN:
+        opened: ActionStore | OwnChain = open_chain(name, url, CONSOLE_CHAIN)
+    else:
+        opened = open_store(url, name=name, entries_url=url)
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 def list_chains() -> tuple[tuple[str, EntryChain], ...]:

@@ -107,5 +107,6 @@ ENTRY_KINDS: Mapping[str, str] = {
     "incident_closed": "closed the incident",
     "prepared": "prepared the store",
     "exported": "took the history out",
+    "retained": "removed the oldest entries",
     "unreadable": "entry cannot be read",
 }

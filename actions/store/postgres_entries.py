@@ -15,11 +15,13 @@ from actions.errors import DecisionIdReused, StoreReadOnly, StoreUnusable, Write
 from actions.records import ChainHead, Entry, Link, NewEntry
 from actions.store import postgres_setup
 from actions.store.audit import GENESIS, seal, show_entry
+from actions.store.base import cannot_remove
 from actions.store.postgres_connection import Connection, Timeouts, parse_address
 from actions.store.postgres_database import Database
 from actions.store.postgres_rows import can_be_stored, entry_columns, link_of_row, read_instant
 
 LINKS_PER_BATCH = 1_000
+REMOVING_S = 60
 FIRST_NUMBER = -(2**63)
 
 
@@ -103,6 +105,29 @@ class PostgresEntries:
 
     def find_settled(self, decision_id: str) -> Entry | None:
         return self._database.read(lambda c: self.find_settled_on(c, decision_id)) if can_be_stored(decision_id) else None
+
+    def remove_entries(self, last: ChainHead, new: NewEntry) -> Entry:
+        """As `ActionStore.remove_entries`. The trigger is the owner's to lift, for this transaction alone."""
+
+        def write(connection: Connection) -> Entry:
+            self.require(connection)
+            connection.allow_more(REMOVING_S)
+            with self.transaction(connection):
+                sealed = self.seal(connection, new)
+                head = ChainHead(chain=self.chain, number=sealed.number - 1, hash=sealed.prev)
+                params = {"chain": self.chain, "number": last.number}
+                row = self._database.first(connection, "find_entry_hash", params)
+                if problem := cannot_remove(self._name, last, head, row[0] if row else None):
+                    raise problem
+                connection.execute(f"SET LOCAL statement_timeout = '{REMOVING_S}s'")
+                connection.execute(self._database.text("lift_finality"))
+                connection.execute(self._database.text("remove_entries"), params)
+                connection.execute(self._database.text("restore_finality"))
+                if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
+                    raise WriteConflict(self._name, "the audit chain's head moved")
+                return sealed
+
+        return self._database.write(write)
 
     def list_settling(self, agent: str, seq: int, *, limit: int) -> tuple[Entry, ...]:
         """The newest intents about one action, whoever's, newest first."""

@@ -20,9 +20,9 @@ from console.services import anchoring
 from console.services.checkpoints import ChainBroken, sign_all, sign_next
 from console.stores import CONSOLE_CHAIN, console_chain, get_store
 from console.tasks import sign_checkpoints
-from tests.console.test_commands import run
+from tests.console.test_commands import Said, run
 from tests.console.test_commands_audit import settle_three
-from tests.recall_writer import RecordWriter
+from tests.recall_writer import RecallWriter, RecordWriter
 from tests.resolvers.web_server import serve
 from tests.store.memory_writer import MemoryWriter
 
@@ -295,3 +295,66 @@ def test_a_filter_that_can_match_nothing_or_nobody_exports_nothing(
     assert run("export_audit", "--format", "csv", "--output", str(path), *arguments).code == code
 
     assert not path.exists()
+
+
+# --- retention ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owned(postgres: RecallWriter, ana: User, settings: Settings) -> RecallWriter:
+    settle_three(postgres)
+    settings.OWNER_URL = settings.ACTION_STORES["main"]
+    return postgres
+
+
+def retain(path: Path, *more: str, before: str = "2100-01-01T00:00:00Z") -> Said:
+    arguments = ("main", "--before", before, "--export", str(path), "--reason", "kept for three years", *more)
+    return run("retain_audit", *arguments)
+
+
+def test_the_oldest_entries_are_exported_verified_and_only_then_removed(owned: RecallWriter, tmp_path: Path) -> None:
+    path, kept = tmp_path / "old.jsonl", tmp_path / "anchors"
+    run("sign_checkpoints", "--output", str(kept))
+
+    asked = retain(path)
+    assert asked.out == "would remove 2 entries up to number 2 of main; --yes does it\n"
+    assert not path.exists()
+    done = retain(path, "--yes")
+
+    assert done.out.splitlines()[-1] == f"removed 2 entries; they stand in {path}"
+    assert last_line("--anchor", str(kept)) == (0, "intact: 2 entries, anchored up to 3")
+    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == [1, 2]
+    assert verify_file(path).is_intact
+    newest = get_store("main").list_entries(limit=1)[0]
+    assert (newest.kind, newest.reason, newest.detail["removed"]) == ("retained", "kept for three years", [1, 2])
+
+
+def test_a_history_that_does_not_hold_loses_nothing(memory: RecordWriter, ana: User, tmp_path: Path, settings: Settings) -> None:
+    assert isinstance(memory, MemoryWriter)
+    settle_three(memory)
+    memory.kept.links[1] = memory.kept.links[1]._replace(text=memory.kept.links[1].text.replace("ana", "eve"))
+    settings.OWNER_URL = "memory:"
+
+    said = retain(tmp_path / "old.jsonl", "--yes")
+
+    assert (said.code, "nothing was removed" in said.err) == (1, True)
+    assert [link.number for link in memory.kept.links] == [1, 2, 3]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", ["no owner", "file there", "nothing older", "no zone"])
+def test_a_retention_that_cannot_be_done_whole_does_nothing(
+    owned: RecallWriter, tmp_path: Path, case: str, settings: Settings
+) -> None:
+    path = tmp_path / "old.jsonl"
+    if case == "no owner":
+        settings.OWNER_URL = ""
+    if case == "file there":
+        path.write_text("mine")
+    before = {"nothing older": "2001-01-01T00:00:00Z", "no zone": "2100-01-01"}.get(case, "2100-01-01T00:00:00Z")
+
+    said = retain(path, "--yes", before=before)
+
+    assert said.code == {"nothing older": 0, "no zone": 2}.get(case, 1)
+    assert [link.number for link in get_store("main").iterate_links()] == [1, 2, 3]
+    assert path.exists() is (case == "file there")

@@ -48,7 +48,7 @@ class Command(Base):
                 report = verify_history(
                     name, chain, [*_stored(name, head.chain, broken), *kept.of(name, head.chain)], told=self._progress(name)
                 )
-                missing = _missing_decision(chain, name) if report.is_intact and name != CONSOLE_CHAIN else None
+                missing = _missing_decision(chain, name, report.removed) if report.is_intact and name != CONSOLE_CHAIN else None
             except StoreError as exc:
                 unknown.append(f"store {name}: {exc.problem}")
                 self._say(f"{name}: not verified: {exc.problem}")
@@ -115,12 +115,12 @@ def _stored(name: str, chain: str, broken: list[str]) -> tuple[Anchor, ...]:
         return ()
 
 
-def _missing_decision(chain: EntryChain, name: str) -> Fault | None:
+def _missing_decision(chain: EntryChain, name: str, removed: int) -> Fault | None:
     """The first entry that the console's own decisions say was written, and that is not there or is another decision's.
 
     Decisions are read first: an entry is committed before the console notes its number. Both are streamed in the order of the numbers.
     """
-    written = Decision.objects.filter(store=name, entry_number__isnull=False).order_by("entry_number")
+    written = Decision.objects.filter(store=name, entry_number__gt=removed).order_by("entry_number")
     links = chain.iterate_links()
     link: Link | None = None
     for number, decision_id in written.values_list("entry_number", "decision_id").iterator():
