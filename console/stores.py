@@ -127,9 +127,9 @@ def open_as_owner(name: str, url: str) -> Iterator[ActionStore | OwnChain]:
         opened.close()
 
 
-def list_chains() -> tuple[tuple[str, EntryChain], ...]:
-    """Every history there is, by name: the stores' in the order of ACTION_STORES, then the console's."""
-    return (*((store.name, store) for store in list_stores()), (CONSOLE_CHAIN, console_chain()))
+def list_chains() -> tuple[EntryChain, ...]:
+    """Every history there is: the stores' in the order of ACTION_STORES, then the console's."""
+    return (*list_stores(), console_chain())
 
 
 def reset() -> None:

@@ -71,6 +71,8 @@ def check_epoch(store: str, lease: Lease | None) -> None:
 class EntryChain(Protocol):
     """What is read of a history, whichever database it stands in. Each method as `ActionStore` has it."""
 
+    name: str  # the store's, or `console`
+
     def list_entries(
         self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
     ) -> tuple[Entry, ...]: ...

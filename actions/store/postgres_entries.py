@@ -37,9 +37,9 @@ class PostgresEntries:
 
     def __init__(self, database: Database, chain: str) -> None:
         self.chain = chain
+        self.name = database.name
         self.is_known = False  # both tables were there and readable when we last looked
         self._database = database
-        self._name = database.name
         database.when_moved(self._forget)
 
     # --- whole operations ---
@@ -47,7 +47,7 @@ class PostgresEntries:
     def prepare(self) -> tuple[str, ...]:
         """Create the schema, or say that it is in place. Raises StoreReadOnly as `ActionStore.prepare` does."""
         with self._database.connect(is_write=True) as connection:
-            lines = postgres_setup.prepare(connection, self._name)
+            lines = postgres_setup.prepare(connection, self.name)
         self._forget()
         return lines
 
@@ -57,7 +57,7 @@ class PostgresEntries:
             self._database.read(self.require)
 
     def check(self) -> postgres_setup.EntriesCheck:
-        return self._database.read(lambda connection: postgres_setup.check_entries(connection, self._name))
+        return self._database.read(lambda connection: postgres_setup.check_entries(connection, self.name))
 
     def close(self) -> None:
         self._database.close()
@@ -79,7 +79,7 @@ class PostgresEntries:
         except DecisionIdTaken as exc:
             written = self.find_settled(new.decision_id)
             if written is None:
-                raise WriteConflict(self._name, f"decision id {new.decision_id} is being written by somebody else") from exc
+                raise WriteConflict(self.name, f"decision id {new.decision_id} is being written by somebody else") from exc
             raise DecisionIdReused(written) from exc
 
     def append_settling(self, new: NewEntry) -> Entry:
@@ -99,7 +99,7 @@ class PostgresEntries:
             written = self.find_settled(new.decision_id)
             if written is None:
                 raise WriteConflict(
-                    self._name, f"the entry of decision {new.decision_id} can neither be written nor read"
+                    self.name, f"the entry of decision {new.decision_id} can neither be written nor read"
                 ) from None
             return written
 
@@ -117,14 +117,14 @@ class PostgresEntries:
                 head = ChainHead(chain=self.chain, number=sealed.number - 1, hash=sealed.prev)
                 params = {"chain": self.chain, "number": last.number}
                 row = self._database.first(connection, "find_entry_hash", params)
-                if problem := cannot_remove(self._name, last, head, row[0] if row else None):
+                if problem := cannot_remove(self.name, last, head, row[0] if row else None):
                     raise problem
                 connection.execute(f"SET LOCAL statement_timeout = '{REMOVING_S}s'")
                 connection.execute(self._database.text("lift_finality"))
                 connection.execute(self._database.text("remove_entries"), params)
                 connection.execute(self._database.text("restore_finality"))
                 if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
-                    raise WriteConflict(self._name, "the audit chain's head moved")
+                    raise WriteConflict(self.name, "the audit chain's head moved")
                 return sealed
 
         return self._database.write(write)
@@ -179,7 +179,7 @@ class PostgresEntries:
         self.require(connection)
         sealed = self.seal(connection, new)
         if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
-            raise WriteConflict(self._name, "the audit chain's head moved")
+            raise WriteConflict(self.name, "the audit chain's head moved")
         return sealed
 
     @contextmanager
@@ -189,7 +189,7 @@ class PostgresEntries:
             with self._database.transaction(connection):
                 yield
         except errors.UniqueViolation as exc:
-            raise _chain_error(self._name, exc) from exc
+            raise _chain_error(self.name, exc) from exc
 
     def seal(self, connection: Connection, new: NewEntry) -> Entry:
         """Hold the chain's head; the next link after it, at the database's time. Whoever appends it must do so in this transaction."""
@@ -212,7 +212,7 @@ class PostgresEntries:
             return True
         found, readable = self._count(connection)
         if found and readable != 2:
-            raise StoreUnusable(self._name, postgres_setup.no_history(connection))
+            raise StoreUnusable(self.name, postgres_setup.no_history(connection))
         return found == 2
 
     def require(self, connection: Connection) -> None:
@@ -225,9 +225,9 @@ class PostgresEntries:
             return
         found, readable = self._count(connection)
         if found == 1:
-            raise StoreUnusable(self._name, postgres_setup.no_history(connection))
+            raise StoreUnusable(self.name, postgres_setup.no_history(connection))
         if readable != 2:
-            raise StoreReadOnly(self._name, postgres_setup.not_prepared(connection, self._name))
+            raise StoreReadOnly(self.name, postgres_setup.not_prepared(connection, self.name))
 
     # --- inside ---
 
@@ -240,7 +240,7 @@ class PostgresEntries:
                     self._refuse_reuse(connection, new)
                 counts = self._database.one(connection, "append_entry", entry_columns(sealed))
                 if counts != (1, 1):
-                    raise WriteConflict(self._name, "the audit chain's head moved")
+                    raise WriteConflict(self.name, "the audit chain's head moved")
                 return sealed
 
         return self._database.write(write)

@@ -51,7 +51,7 @@ def stored_anchors(name: str) -> Anchors:
     return read_anchors(rows.values_list("line", flat=True).iterator(), trusted_keys())
 
 
-def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> Checkpoint | None:
+def sign_next(chain: EntryChain, *, even_unchanged: bool = False) -> Checkpoint | None:
     """The next checkpoint of one history, kept and on its way to every place of AUDIT_ANCHORS. None: no entry came since the last one.
 
     What came since is walked first, in flat memory. Of two processes that sign at one moment, one does; the other answers None.
@@ -62,50 +62,54 @@ def sign_next(name: str, chain: EntryChain, *, even_unchanged: bool = False) -> 
         StoreError: the history cannot be read. Nothing was signed.
     """
     head = chain.read_head()
-    newest = StoredCheckpoint.objects.filter(name=name, chain=head.chain).order_by("-serial").first()
+    newest = StoredCheckpoint.objects.filter(name=chain.name, chain=head.chain).order_by("-serial").first()
     previous = read_checkpoint(newest.line, trusted_keys()) if newest else None
     if previous is not None and (previous.number, previous.head) == (head.number, head.hash) and not even_unchanged:
         return None
-    report = _walk_since(name, chain, head, previous)
+    report = _walk_since(chain, head, previous)
     if not report.is_intact:
-        raise ChainBroken(name, report)
+        raise ChainBroken(chain.name, report)
     checkpoint = sign_checkpoint(
-        name,
+        chain.name,
         head,
         count=(previous.count if previous else 0) + report.entries,
         at=time.time_ns(),
         previous=previous,
         seed=settings.AUDIT_SIGNING_KEYS[0],
     )
-    return checkpoint if _keep(name, checkpoint) else None
+    return checkpoint if _keep(checkpoint) else None
 
 
 def sign_all(*, even_unchanged: bool = False) -> Iterator[Checkpoint | ChainBroken | tuple[str, ActionsError | BadSignature]]:
     """Every history, one after the other; what stands in the way of one does not stop the others."""
-    for name, chain in list_chains():
+    for chain in list_chains():
         try:
-            signed = sign_next(name, chain, even_unchanged=even_unchanged)
+            signed = sign_next(chain, even_unchanged=even_unchanged)
         except ChainBroken as exc:
             yield exc
         except (ActionsError, BadSignature) as exc:
-            yield name, exc
+            yield chain.name, exc
         else:
             if signed is not None:
                 yield signed
 
 
-def _walk_since(name: str, chain: EntryChain, head: ChainHead, previous: Checkpoint | None) -> ChainReport:
+def _walk_since(chain: EntryChain, head: ChainHead, previous: Checkpoint | None) -> ChainReport:
     """What came after a checkpoint, up to this head; entries that come meanwhile are the next one's."""
     base = ChainHead(chain=head.chain, number=previous.number, hash=previous.head) if previous else None
     links = (link for link in chain.iterate_links(after=base.number if base else 0) if link.number <= head.number)
-    return verify_chain(head.chain, links, head, base=base, removed_by=None if base else proven_by(name, trusted_keys()))
+    return verify_chain(head.chain, links, head, base=base, removed_by=None if base else proven_by(chain.name, trusted_keys()))
 
 
-def _keep(name: str, checkpoint: Checkpoint) -> bool:
+def _keep(checkpoint: Checkpoint) -> bool:
     try:
         with transaction.atomic(durable=True):
             row = StoredCheckpoint.objects.create(
-                name=name, chain=checkpoint.chain, serial=checkpoint.serial, number=checkpoint.number, line=checkpoint.line
+                name=checkpoint.store,
+                chain=checkpoint.chain,
+                serial=checkpoint.serial,
+                number=checkpoint.number,
+                line=checkpoint.line,
             )
             now = timezone.now()
             CheckpointDelivery.objects.bulk_create(

@@ -28,7 +28,7 @@ class Export:
     format: str
     filters: HistoryFilter
     by: str  # as it stands in the manifest and in the entry that says so
-    chains: Sequence[tuple[str, EntryChain]]
+    chains: Sequence[EntryChain]
     may_see: Callable[[str, str], bool]
     is_limited: bool = False  # to what `by` may see: then it is not whole, whatever the filter says
     heads: Mapping[str, ChainHead] = field(default_factory=dict)
@@ -75,8 +75,8 @@ class Export:
         )
 
     def _rows(self) -> Iterator[tuple[str, Entry]]:
-        for name, chain in self.chains:
-            head = self.heads[name]
+        for chain in self.chains:
+            name, head = chain.name, self.heads[chain.name]
             for link in chain.iterate_links():
                 if link.number > head.number:
                     break
@@ -95,8 +95,8 @@ def begin_export(
     is_limited: bool = False,
 ) -> Export:
     """Take the heads of every chain that the filter asks for. Raises StoreError where one cannot be read: then nothing is exported."""
-    chains = [(name, chain) for name, chain in list_chains() if filters.store in ("", name)]
-    heads = {name: chain.read_head() for name, chain in chains}
+    chains = [chain for chain in list_chains() if filters.store in ("", chain.name)]
+    heads = {chain.name: chain.read_head() for chain in chains}
     return Export(format=format_, filters=filters, by=by, chains=chains, may_see=may_see, is_limited=is_limited, heads=heads)
 
 

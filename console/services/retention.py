@@ -21,8 +21,8 @@ from actions.store.base import MAX_REMOVED, EntryChain, OwnChain
 from actions.store.checkpoints import sign_tombstone
 from actions.times import Instant
 from console.history import HistoryFilter
-from console.services.audit import verify_history
-from console.services.checkpoints import sign_next, stored_anchors, trusted_keys
+from console.services.audit import check_history as check
+from console.services.checkpoints import sign_next, trusted_keys
 from console.services.exports import Export, write_export
 from console.stores import ActionStore
 
@@ -52,32 +52,31 @@ def find_range(chain: EntryChain, before: Instant) -> Range | None:
     return Range(last=last, count=count) if last is not None else None
 
 
-def check_history(name: str, chain: EntryChain) -> None:
+def check_history(chain: EntryChain) -> None:
     """A history that does not hold is evidence: nothing of it is removed.
 
     Raises:
         NotRetained: it is not intact, or cannot be vouched for by a checkpoint of its own.
     """
-    report = verify_history(name, chain, stored_anchors(name).of(name, chain.read_head().chain))
-    if not report.is_intact:
-        raise NotRetained(f"{name}: entry {report.first_bad}: {report.problem}; nothing was removed")
-    sign_next(name, chain)
+    if found := check(chain).first_bad:
+        raise NotRetained(f"{chain.name}: {found}; nothing was removed")
+    sign_next(chain)
 
 
-def export_range(name: str, chain: EntryChain, found: Range, path: Path, *, by: str) -> None:
+def export_range(chain: EntryChain, found: Range, path: Path, *, by: str) -> None:
     """The range as a file, verified as it stands on the disk.
 
     Raises:
         NotRetained: it could not be written, or the file does not verify. Nothing was removed.
     """
-    filters = HistoryFilter(store=name)
+    filters = HistoryFilter(store=chain.name)
     export = Export(
         format="jsonl",
         filters=filters,
         by=by,
-        chains=[(name, _UpTo(chain, found.last))],
+        chains=[_UpTo(chain, found.last)],
         may_see=lambda store, tool: True,
-        heads={name: found.last},
+        heads={chain.name: found.last},
         is_limited=True,
     )
     try:
@@ -89,7 +88,7 @@ def export_range(name: str, chain: EntryChain, found: Range, path: Path, *, by: 
         raise NotRetained(f"{path}: {report.verdict}; nothing was removed")
 
 
-def remove(name: str, owner: ActionStore | OwnChain, found: Range, *, by: str, reason: str) -> Iterator[Entry]:
+def remove(owner: ActionStore | OwnChain, found: Range, *, by: str, reason: str) -> Iterator[Entry]:
     """Remove the range, at most MAX_REMOVED entries a transaction; each leaves a signed tombstone and says so in the chain itself.
 
     Raises:
@@ -98,7 +97,7 @@ def remove(name: str, owner: ActionStore | OwnChain, found: Range, *, by: str, r
     removed_before = max(0, found.last.number - found.count)
     for last in _steps(owner, found):
         count = last.number
-        tombstone = sign_tombstone(name, last, count=count, at=time.time_ns(), seed=settings.AUDIT_SIGNING_KEYS[0])
+        tombstone = sign_tombstone(owner.name, last, count=count, at=time.time_ns(), seed=settings.AUDIT_SIGNING_KEYS[0])
         detail = {"tombstone": tombstone.line, "removed": [removed_before + 1, last.number]}
         removed_before = last.number
         yield owner.remove_entries(last, NewEntry(kind=RETAINED, actor=by, reason=reason, detail=detail))
@@ -117,7 +116,7 @@ class _UpTo:
     """A chain as if it ended earlier."""
 
     def __init__(self, chain: EntryChain, last: ChainHead) -> None:
-        self._chain, self._last = chain, last
+        self.name, self._last = chain.name, last
         self.list_entries = chain.list_entries
         self.iterate_links = chain.iterate_links
 

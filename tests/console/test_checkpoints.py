@@ -45,26 +45,26 @@ def last_line(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_checkpoint_vouches_for_what_stands_there_and_only_what_is_new_is_signed_again(decided: MemoryWriter) -> None:
-    signed = sign_next("main", get_store("main"))
+    signed = sign_next(get_store("main"))
 
     assert signed is not None
     assert (signed.number, signed.count, signed.serial) == (3, 3, 1)
-    assert sign_next("main", get_store("main")) is None
+    assert sign_next(get_store("main")) is None
     assert last_line() == (0, "intact: 3 entries, anchored up to 3")
     decided.action("billing-7", 4)
     run("settle", "main", "billing-7", "4", "done", "--reason", "seen", "--user", "ana")
     assert last_line() == (0, "intact: 4 entries, anchored up to 3")
-    following = sign_next("main", get_store("main"))
+    following = sign_next(get_store("main"))
     assert following is not None
     assert (following.number, following.count, following.serial) == (4, 4, 2)
 
 
 def test_what_does_not_follow_from_the_last_checkpoint_is_not_signed(decided: MemoryWriter) -> None:
-    sign_next("main", get_store("main"))
+    sign_next(get_store("main"))
     del decided.kept.links[2:]
 
     with pytest.raises(ChainBroken, match="entry"):
-        sign_next("main", get_store("main"), even_unchanged=True)
+        sign_next(get_store("main"), even_unchanged=True)
 
     assert StoredCheckpoint.objects.filter(name="main").count() == 1
     assert last_line()[0] == 1
@@ -73,7 +73,7 @@ def test_what_does_not_follow_from_the_last_checkpoint_is_not_signed(decided: Me
 
 
 def test_a_checkpoint_of_this_database_that_was_changed_is_named(decided: MemoryWriter) -> None:
-    sign_next("main", get_store("main"))
+    sign_next(get_store("main"))
     row = StoredCheckpoint.objects.get(name="main")
     StoredCheckpoint.objects.update(line=row.line.replace('"number":3', '"number":2'))
 
@@ -100,12 +100,12 @@ def test_two_who_sign_at_one_moment_make_one_checkpoint(decided: MemoryWriter, m
 
     def beaten(*args: object, **kwargs: object) -> object:
         monkeypatch.setattr(checkpoints, "sign_checkpoint", real)
-        assert sign_next("main", get_store("main")) is not None  # the other one, a moment earlier
+        assert sign_next(get_store("main")) is not None  # the other one, a moment earlier
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(checkpoints, "sign_checkpoint", beaten)
 
-    assert sign_next("main", get_store("main")) is None
+    assert sign_next(get_store("main")) is None
     assert StoredCheckpoint.objects.filter(name="main").count() == 1
 
 

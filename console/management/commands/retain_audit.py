@@ -59,11 +59,11 @@ class Command(Base):
             )
         by = f"shell {getpass.getuser()}"
         try:
-            check_history(name, chain)
-            export_range(name, chain, found, path, by=by)
+            check_history(chain)
+            export_range(chain, found, path, by=by)
         except NotRetained as exc:
             refuse(str(exc))
         with open_as_owner(name, settings.OWNER_URL) as owner:
-            for entry in remove(name, owner, found, by=by, reason=options["reason"]):
+            for entry in remove(owner, found, by=by, reason=options["reason"]):
                 self.stdout.write(printable(f"entry {entry.number}: removed up to {entry.detail['removed'][1]}"))  # type: ignore[index]
         self.stdout.write(printable(f"removed {found.count} entries; they stand in {path}"))

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from actions.errors import StoreError
-from actions.records import Link
-from actions.store.audit import Anchor, ChainReport, Fault, show_entry
 from actions.store.base import EntryChain
 from actions.store.checkpoints import Anchors, BadSignature, History, read_anchors
 from console.management.base import Command as Base
 from console.management.base import printable, refuse, store_named
-from console.models import Decision
-from console.services.audit import verify_history
-from console.services.checkpoints import stored_anchors, trusted_keys
+from console.services.audit import HistoryCheck, check_history
+from console.services.checkpoints import trusted_keys
 from console.stores import CONSOLE_CHAIN, get_store, list_chains
 
 
@@ -41,28 +37,22 @@ class Command(Base):
         unknown: list[str] = []
         total = anchored = 0
         found: set[History] = set()
-        for name, chain in chains:
+        for chain in chains:
             try:
-                head = chain.read_head()
-                found.add((name, head.chain))
-                report = verify_history(
-                    name, chain, [*_stored(name, head.chain, broken), *kept.of(name, head.chain)], told=self._progress(name)
-                )
-                missing = _missing_decision(chain, name, report.removed) if report.is_intact and name != CONSOLE_CHAIN else None
+                check = check_history(chain, kept, told=self._progress(chain.name))
             except StoreError as exc:
-                unknown.append(f"store {name}: {exc.problem}")
-                self._say(f"{name}: not verified: {exc.problem}")
+                unknown.append(f"store {chain.name}: {exc.problem}")
+                self._say(f"{chain.name}: not verified: {exc.problem}")
                 continue
-            total += report.entries
-            anchored += report.anchored
-            report = replace(report, missing=report.missing or missing)
-            self._tell(name, chain, report)
-            if fault := report.first_fault:
-                broken.append(f"store {name}, entry {fault.number}: {fault.says}")
-        if not options["store"] and (gone := sorted(set(kept.checkpoints) - found)):
-            broken.append(
-                f"store {gone[0][0]}: checkpoints of chain {gone[0][1]} are in the file, and no store has such a history"
-            )
+            found.add((check.name, check.chain))
+            total += check.report.entries
+            anchored += check.report.anchored
+            self._tell(check)
+            if check.first_bad:
+                broken.append(f"store {chain.name}, {check.first_bad}")
+        if not options["store"] and (gone := sorted(set(kept.checkpoints) - found)) and not unknown:
+            says = f"checkpoints of chain {gone[0][1]} are in the file, and no store has such a history"
+            broken.append(f"store {gone[0][0]}: {says}")
         for line in broken:
             self._say(f"broken: {line}")
         if broken or unknown:
@@ -70,13 +60,15 @@ class Command(Base):
             refuse("; ".join(said))
         self._say(f"intact: {total} entries, anchored up to {anchored}")
 
-    def _tell(self, name: str, chain: EntryChain, report: ChainReport) -> None:
+    def _tell(self, check: HistoryCheck) -> None:
+        report = check.report
         if report.is_intact:
-            says = "" if report.entries or name == CONSOLE_CHAIN or get_store(name).check().is_prepared else ", not prepared"
-            self._say(f"{name}: {report.entries} entries{says}, anchored up to {report.anchored}")
+            is_kept = report.entries or check.name == CONSOLE_CHAIN or get_store(check.name).check().is_prepared
+            says = f"{report.entries} entries{'' if is_kept else ', not prepared'}, anchored up to {report.anchored}"
+            self._say(f"{check.name}: {says}")
             return
-        self._say(f"{name}: integrity: {report.broken.says if report.broken else 'holds'}")
-        self._say(f"{name}: completeness: {report.missing.says if report.missing else 'holds'}")
+        self._say(f"{check.name}: integrity: {report.broken.says if report.broken else 'holds'}")
+        self._say(f"{check.name}: completeness: {report.missing.says if report.missing else 'holds'}")
 
     def _progress(self, name: str) -> Callable[[int], None] | None:
         """On a terminal only; a log wants the result."""
@@ -88,10 +80,10 @@ class Command(Base):
         self.stdout.write(printable(line))
 
 
-def _chains(only: str) -> list[tuple[str, EntryChain]]:
+def _chains(only: str) -> list[EntryChain]:
     if only and only != CONSOLE_CHAIN:
-        return [(only, store_named(only))]
-    chains = [(name, chain) for name, chain in list_chains() if only in ("", name)]
+        return [store_named(only)]
+    chains = [chain for chain in list_chains() if only in ("", chain.name)]
     if not only and len(chains) == 1:
         refuse("no store is configured; set ACTION_STORES")
     return chains
@@ -105,37 +97,3 @@ def _read_anchor_file(path: Path) -> Anchors:
         refuse(f"{path}: {exc}; nothing was verified")
     except (OSError, UnicodeDecodeError) as exc:
         refuse(f"{path} cannot be read as checkpoints: {type(exc).__name__}; nothing was verified")
-
-
-def _stored(name: str, chain: str, broken: list[str]) -> tuple[Anchor, ...]:
-    try:
-        return stored_anchors(name).of(name, chain)
-    except BadSignature as exc:
-        broken.append(f"store {name}, the console's own checkpoints: {exc}")
-        return ()
-
-
-def _missing_decision(chain: EntryChain, name: str, removed: int) -> Fault | None:
-    """The first entry that the console's own decisions say was written, and that is not there or is another decision's.
-
-    Decisions are read first: an entry is committed before the console notes its number. Both are streamed in the order of the numbers.
-    """
-    written = Decision.objects.filter(store=name, entry_number__gt=removed).order_by("entry_number")
-    links = chain.iterate_links()
-    link: Link | None = None
-    for number, decision_id in written.values_list("entry_number", "decision_id").iterator():
-        while link is None or link.number < (number or 0):
-            link = next(links, None)
-            if link is None:
-                gone = (
-                    "the history ends before it"
-                    if get_store(name).check().is_prepared
-                    else "the store is not prepared: its history is gone"
-                )
-                return Fault(number=number or 0, says=f"decision {decision_id} was written there, and {gone}")
-        entry = show_entry(link)
-        if (entry.number, entry.kind, entry.decision_id) != (number, "settled", decision_id):
-            return Fault(
-                number=number or 0, says=f"decision {decision_id} was written there, and another entry stands in its place"
-            )
-    return None
