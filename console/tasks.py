@@ -10,8 +10,9 @@ from django.db import connection
 from kombu.exceptions import OperationalError
 
 from actions.store.checkpoints import Checkpoint
-from console.services import anchoring, checkpoints, inquiries, resolve
+from console.services import anchoring, checkpoints, inquiries, resolve, verification
 from console.services import deliver as deliveries
+from console.stores import list_chains
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,33 @@ def sweep_inquiries() -> None:
 def recheck_failed() -> None:
     """Look again at what was written as failed a day ago."""
     inquiries.recheck_failed()
+
+
+@shared_task(name="console.tasks.verify", soft_time_limit=240, time_limit=270)
+def verify(verification_pk: int) -> None:
+    """Walk one history. A million entries take a while."""
+    verification.run(verification_pk)
+
+
+def send_verifying(pks: Iterable[int]) -> None:
+    """Verify now, by a worker. Where no broker takes it, the page says that it stands still, and it can be asked again."""
+    if not connection.in_atomic_block:
+        connection.close()
+    for pk in pks:
+        try:
+            verify.delay(pk)
+        except OperationalError as exc:
+            log.warning("verification %s was not sent: the broker does not answer (%s)", pk, type(exc).__name__)
+            return
+
+
+@shared_task(name="console.tasks.verify_all")
+def verify_all() -> None:
+    """Once a day, whether anybody asks or not."""
+    for chain in list_chains():
+        row, is_new = verification.ask(chain.name, by="system beat")
+        if is_new:
+            verify.delay(row.pk)
 
 
 @shared_task(name="console.tasks.sign_checkpoints")

@@ -14,6 +14,7 @@ from console.models.known_count import KnownCount
 from console.models.note import Note
 from console.models.policy import Mode, Policy, Weight
 from console.models.token import Token
+from console.models.verification import ExportRecord, Verification
 
 __all__ = [
     "PENDING_STATES",
@@ -24,6 +25,7 @@ __all__ = [
     "DecisionOutcome",
     "DecisionState",
     "Definition",
+    "ExportRecord",
     "Grant",
     "Hook",
     "Incident",
@@ -39,6 +41,7 @@ __all__ = [
     "StoredCheckpoint",
     "StoredVerdict",
     "Token",
+    "Verification",
     "Weight",
     "WrittenBy",
 ]

@@ -14,11 +14,13 @@ from django.conf import settings
 
 from actions.records import ChainHead, Entry
 from actions.store.audit import show_entry
-from actions.store.audit_file import Tally, sign_manifest, write_rows
+from actions.store.audit_file import FORMATS, Tally, sign_manifest, write_rows
 from actions.store.base import EntryChain
 from console.history import HistoryFilter
 from console.services import journal
 from console.stores import list_chains
+
+__all__ = ["FORMATS", "Export", "begin_export", "write_export"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,11 +93,16 @@ def begin_export(
     filters: HistoryFilter,
     *,
     by: str,
+    chains: Sequence[EntryChain] | None = None,
     may_see: Callable[[str, str], bool] = lambda store, tool: True,
     is_limited: bool = False,
 ) -> Export:
-    """Take the heads of every chain that the filter asks for. Raises StoreError where one cannot be read: then nothing is exported."""
-    chains = [chain for chain in list_chains() if filters.store in ("", chain.name)]
+    """Take the heads of every chain that the filter asks for; `chains`: of these, of all by default.
+
+    Raises:
+        StoreError: one of them cannot be read. Nothing is exported.
+    """
+    chains = [chain for chain in (list_chains() if chains is None else chains) if filters.store in ("", chain.name)]
     heads = {chain.name: chain.read_head() for chain in chains}
     return Export(format=format_, filters=filters, by=by, chains=chains, may_see=may_see, is_limited=is_limited, heads=heads)
 

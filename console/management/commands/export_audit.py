@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from actions.store.audit_file import FORMATS
 from actions.times import Instant, parse_rfc3339
-from console.access import Right, may, may_somewhere, visible
+from console.access import Right, may, may_somewhere, visible, visible_chains
 from console.history import HistoryFilter, require_kind
 from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
@@ -57,6 +57,7 @@ class Command(Base):
             if not may_somewhere(user, Right.EXPORT):
                 refuse(f"user {user.get_username()} may not export; set_role {user.get_username()} auditor allows it")
             given = {
+                "chains": visible_chains(user, Right.EXPORT),
                 "by": f"operator {user.get_username()}",
                 "may_see": visible(user, Right.EXPORT),
                 "is_limited": not may(user, Right.EXPORT),
