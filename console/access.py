@@ -15,7 +15,7 @@ from actions.queries import ActionItem, get_action
 from actions.records import ActionRef
 from actions.rules import check_text
 from console.models import Grant, Role
-from console.stores import ActionStore, get_store, list_stores
+from console.stores import CONSOLE_CHAIN, ActionStore, EntryChain, console_chain, get_store, list_stores
 from console.tool_rules import read_rules
 
 Person = User | AnonymousUser
@@ -85,12 +85,18 @@ def visible_stores(user: Person, right: Right = Right.READ) -> tuple[ActionStore
     return tuple(store for store in list_stores() if may_somewhere(user, right, store=store.name))
 
 
+def visible_chains(user: Person, right: Right = Right.HISTORY) -> tuple[EntryChain, ...]:
+    """The histories of which the user may see anything: those of stores in the configured order, then the console's own."""
+    own = (console_chain(),) if may_somewhere(user, right, store=CONSOLE_CHAIN) else ()
+    return (*visible_stores(user, right), *own)
+
+
 def may_see_tool(user: Person, tool: str) -> bool:
     """Whether the user may read this tool's calls in at least one store: then its policy, which holds for every store, is theirs to read."""
     return any(may(user, Right.READ, store=store.name, tool=tool) for store in list_stores())
 
 
-def require_known(stores: Sequence[ActionStore], wanted: Iterable[str]) -> None:
+def require_known(stores: Sequence[ActionStore | EntryChain], wanted: Iterable[str]) -> None:
     """Refuse a filter that names a store which is not there for this person: an empty list would look like good news.
 
     Raises:

@@ -41,11 +41,12 @@ from console.access import (
     may_somewhere,
     sees_problems,
     visible,
+    visible_chains,
     visible_stores,
 )
 from console.addresses import read_ref
-from console.forms import QueueFilters, problems_of
-from console.history import HistoryFilter, list_history, require_kind
+from console.forms import HistoryFilters, QueueFilters, problems_of
+from console.history import list_history, require_kind
 from console.models import Batch, DecisionState
 from console.services import batches, bulk, known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
@@ -748,17 +749,26 @@ def list_entries(
     seq: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
     kind: str = "",
     tool: str = "",
+    actor: str = "",
+    outcome: str = "",
+    since: str = "",
+    until: str = "",
+    text: str = "",
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
     cursor: str = "",
 ) -> HttpResponse:
     """Entries carry their own `prev` and `hash`; `text` is what the hash covers."""
     user = _user(request)
-    _know_query(request, "store", "agent", "seq", "kind", "tool", "limit", "cursor")
+    _know_query(request, "store", "agent", "seq", "kind", "tool", "actor", "outcome", "since", "until", "text", "limit", "cursor")
     if not may_somewhere(user, Right.HISTORY):
         raise PermissionDenied("you need a role that may read the history")
-    stores = visible_stores(user, Right.HISTORY)
+    stores = visible_chains(user, Right.HISTORY)
     _require_stores([store] if store else [], [one.name for one in stores])
-    wanted = HistoryFilter(store=store, agent=agent, seq=seq, kind=require_kind(kind), tool=tool)
+    filters = HistoryFilters(request.GET)
+    if not filters.is_valid():
+        raise InvalidQuery(problems_of(filters))
+    wanted = filters.to_filter()
+    require_kind(wanted.kind)
     page = list_history(stores, wanted, limit=limit, cursor=cursor or None, may_see=visible(user, Right.HISTORY))
     asked = [one for one in stores if store in ("", one.name)]
     if asked and len(page.problems) == len(asked):

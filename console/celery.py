@@ -17,6 +17,8 @@ app.conf.beat_schedule = {
     "sweep": {"task": "console.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
     "ask": {"task": "console.tasks.sweep_inquiries", "schedule": 2.0, "options": {"expires": 10}},
     "notify": {"task": "console.tasks.sweep_notices", "schedule": 5.0, "options": {"expires": 10}},
+    "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 3600.0, "options": {"expires": 1800}},
+    "verify": {"task": "console.tasks.verify_all", "schedule": 86_400.0, "options": {"expires": 3600}},
     "recheck": {"task": "console.tasks.recheck_failed", "schedule": 300.0, "options": {"expires": 240}},
 }
 

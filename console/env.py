@@ -19,6 +19,7 @@ _BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 _STORE_SCHEMES = (*_POSTGRES_SCHEMES, "mongodb", "mongodb+srv", "polign+http", "polign+https", "memory")
 _BROKER_SCHEMES = ("amqp", "amqps", "redis", "rediss", "redis+socket", "sentinel", "memory")
+_ANCHOR_SCHEMES = ("file", "syslog", "https", "http", "mailto")
 _EMAIL_BACKENDS = {"smtp": "smtp", "smtps": "smtp", "smtp+tls": "smtp", "console": "console", "memory": "locmem"}
 # Of libpq's parameters those that say how to reach a server. Anything else in an address is more likely a mistake.
 _LIBPQ_PARAMETERS = frozenset(
@@ -167,6 +168,21 @@ class Environment:
                 )
         return keys
 
+    def public_keys(self, name: str) -> tuple[str, ...]:
+        """Public keys of 32 bytes in base64: what signing keys that were taken out have signed goes on counting."""
+        return self.keys(name)
+
+    def anchors(self, name: str) -> tuple[str, ...]:
+        """Places outside of the databases: `file:/path`, `syslog:` or `syslog://host:514`, `https://...`, `mailto:somebody@example.com`."""
+        places = tuple(dict.fromkeys(self.words(name)))
+        for place in places:
+            parts = self._scheme(name, place, _ANCHOR_SCHEMES)
+            if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+                raise ImproperlyConfigured(f"{name} holds {shown(place)!r}; allowed: file:/absolute/path")
+            if parts.scheme == "mailto" and "@" not in parts.path:
+                raise ImproperlyConfigured(f"{name} holds {shown(place)!r}; allowed: mailto:somebody@example.com")
+        return places
+
     def database(self, name: str) -> dict[str, Any]:
         """Django's description of a PostgreSQL database: by TCP, or `postgres://user@/db?host=/socket/folder`."""
         url = self.required(name, "it names the console's PostgreSQL database, postgres://user:password@host:5432/name")
@@ -196,6 +212,8 @@ class Environment:
                 raise ImproperlyConfigured(
                     f"{name} holds {shown(word)!r}; allowed: name=url, separated by spaces, with names of a-z, 0-9, _ and -"
                 )
+            if store == "console":
+                raise ImproperlyConfigured(f"{name} calls a store console; that is the name of the console's own history")
             if store in stores:
                 raise ImproperlyConfigured(f"{name} names the store {store!r} twice")
             self._scheme(f"{name} ({store})", url, _STORE_SCHEMES)

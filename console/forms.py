@@ -14,7 +14,9 @@ from actions.errors import InvalidQuery
 from actions.queries import IN_DOUBT, ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionRef, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
+from actions.times import Instant, parse_rfc3339
 from console.access import Person
+from console.history import HistoryFilter
 from console.services.claimed import ME, NOBODY, refs_claimed
 from console.services.correct import CorrectionRequest
 from console.services.decide import DecisionRequest
@@ -348,6 +350,34 @@ class HistoryFilters(forms.Form):
     agent = forms.CharField(required=False, max_length=255)
     tool = forms.CharField(required=False, max_length=255)
     kind = forms.CharField(required=False, max_length=63)
+    actor = forms.CharField(required=False, max_length=200)
+    outcome = forms.CharField(required=False, max_length=16)
+    seq = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+    since = forms.CharField(required=False, max_length=40)
+    until = forms.CharField(required=False, max_length=40)
+    text = forms.CharField(required=False, max_length=200)
+
+    def clean_since(self) -> Instant | None:
+        return _moment(self.cleaned_data["since"])
+
+    def clean_until(self) -> Instant | None:
+        return _moment(self.cleaned_data["until"])
+
+    def to_filter(self) -> HistoryFilter:
+        return HistoryFilter(**self.cleaned_data)
+
+
+def _moment(said: str) -> Instant | None:
+    """A day or a minute as a browser's field says it, in UTC; or RFC 3339 with its zone."""
+    if not said:
+        return None
+    texts = (said, f"{said}Z", f"{said}:00Z", f"{said}T00:00:00Z")
+    for text in texts:
+        try:
+            return parse_rfc3339(text)
+        except ValueError:
+            continue
+    raise forms.ValidationError("a day (2026-11-30), a minute in UTC (2026-11-30T18:20), or RFC 3339 with a zone")
 
 
 class AgentFilters(forms.Form):

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from actions.errors import InvalidQuery, StoreError
 from actions.records import Entry
 from actions.side_by_side import ask_each
-from console.stores import ActionStore
+from actions.times import SECOND, Instant, format_rfc3339
+from console.stores import EntryChain
 from console.words import ENTRY_KINDS
 
 BATCH = 200
 MAX_READ = 2_000
 """Entries read for one page, in all: a filter that matches little says how far it looked instead of reading everything."""
 _LAST = 2**63 - 1
+SLACK = 600 * SECOND
+"""How far a store's clock may have been set back: entries are in the order of their numbers, nearly in that of their times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +43,69 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFilter:
-    """Which entries; an empty text means no condition."""
+    """Which entries; an empty text means no condition. Times are of the store's clock; `until` is not included."""
 
     store: str = ""
     agent: str = ""
     tool: str = ""
     kind: str = ""
+    actor: str = ""
+    outcome: str = ""
     seq: int | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    text: str = ""  # found in what the entry says, case folded
 
     def matches(self, entry: Entry) -> bool:
-        return (not self.kind or entry.kind == self.kind) and (not self.tool or entry.tool == self.tool)
+        """Whether an entry of a chain that is asked for is one of these. Which store it stands in, the caller knows."""
+        return (
+            self.kind in ("", entry.kind)
+            and self.tool in ("", entry.tool)
+            and self.agent in ("", entry.agent)
+            and self.outcome in ("", entry.outcome)
+            and (self.seq is None or self.seq == entry.seq)
+            and (not self.actor or self.actor == entry.actor or self.actor == entry.actor.partition(" ")[2])
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+            and (not self.text or mentions(entry, self.text))
+        )
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The conditions by name, as a manifest and an entry say them; empty where there is none."""
+        values: dict[str, object] = {
+            name: getattr(self, name) for name in ("store", "agent", "tool", "kind", "actor", "outcome", "seq", "text")
+        }
+        values |= {
+            name: None if at is None else format_rfc3339(at) for name, at in (("since", self.since), ("until", self.until))
+        }
+        return {name: str(value) for name, value in values.items() if value not in ("", None)}
+
+
+def mentions(entry: Entry, text: str) -> bool:
+    """Search what a person may see of an entry, which is stored redacted."""
+    needle = text.casefold()
+    said = (entry.actor, entry.agent, entry.tool, entry.reason, entry.outcome, entry.decision_id, entry.evidence_id, entry.kind)
+    return any(needle in part.casefold() for part in said) or (
+        bool(entry.detail) and needle in json.dumps(entry.detail, ensure_ascii=False).casefold()
+    )
+
+
+def changed_in(detail: Mapping[str, object]) -> tuple[tuple[str, str, str], ...]:
+    """What an entry says that was one thing before and another after: name, before, after; a name of only one side has nothing on the other."""
+    changed = detail.get("changed")
+    if isinstance(changed, dict):
+        pairs = {str(name): both for name, both in changed.items() if isinstance(both, list) and len(both) == 2}
+        return tuple((name, _plain(both[0]), _plain(both[1])) for name, both in pairs.items())
+    before, after = detail.get("before"), detail.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return ()
+    names = [*before, *(name for name in after if name not in before)]
+    return tuple((str(n), _plain(before.get(n)), _plain(after.get(n))) for n in names if before.get(n) != after.get(n))
+
+
+def _plain(value: object) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def require_kind(kind: str) -> str:
@@ -64,7 +120,7 @@ def require_kind(kind: str) -> str:
 
 
 def list_history(
-    stores: Sequence[ActionStore],
+    stores: Sequence[EntryChain],
     wanted: HistoryFilter,
     *,
     limit: int,
@@ -83,7 +139,7 @@ def list_history(
     problems: dict[str, str] = {}
     asked = [store for store in stores if wanted.store in ("", store.name)]
     size = max(1, min(BATCH, MAX_READ // max(1, len(asked))))
-    first = ask_each(asked, lambda store: _read(store, wanted, before.get(store.name), size))
+    first = ask_each(asked, lambda store: _read_first(store, wanted, before.get(store.name), size))
     budget = _Budget(MAX_READ - size * len(asked))
     streams = []
     for store, entries in zip(asked, first, strict=True):
@@ -116,7 +172,7 @@ class _Budget:
 
 
 def _newest_first(
-    store: ActionStore,
+    store: EntryChain,
     wanted: HistoryFilter,
     entries: Sequence[Entry],
     size: int,
@@ -125,7 +181,10 @@ def _newest_first(
 ) -> Iterator[tuple[str, Entry]]:
     """One store's entries from its first batch on. A batch shorter than what was asked for is the last."""
     while True:
-        yield from ((store.name, entry) for entry in entries)
+        for entry in entries:
+            if wanted.since is not None and 0 < entry.at < wanted.since - SLACK:
+                return
+            yield store.name, entry
         if len(entries) < size:
             return
         if budget.left <= 0:
@@ -139,7 +198,30 @@ def _newest_first(
         budget.left -= len(entries)
 
 
-def _read(store: ActionStore, wanted: HistoryFilter, before: int | None, limit: int) -> tuple[Entry, ...] | StoreError:
+def _read_first(store: EntryChain, wanted: HistoryFilter, before: int | None, size: int) -> tuple[Entry, ...] | StoreError:
+    """The first batch of a page. Where a time is asked for that is long past, nothing newer is read: its number is looked up by halves."""
+    try:
+        if before is None and wanted.until is not None:
+            before = number_after(store, wanted.until + SLACK)
+    except StoreError as exc:
+        return exc
+    return _read(store, wanted, before, size)
+
+
+def number_after(chain: EntryChain, at: Instant) -> int:
+    """The number of the first entry that is not older than `at`, one beyond the newest where all are; a read for each doubling of the chain."""
+    low, high = 1, chain.read_head().number + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = chain.list_entries(limit=1, before=middle + 1)
+        if not found or found[0].at < at:  # also where a retention removed what stood there
+            low = middle + 1
+        else:
+            high = min(middle, found[0].number)
+    return low
+
+
+def _read(store: EntryChain, wanted: HistoryFilter, before: int | None, limit: int) -> tuple[Entry, ...] | StoreError:
     try:
         return store.list_entries(limit=limit, before=before, agent=wanted.agent or None, seq=wanted.seq)
     except StoreError as exc:

@@ -33,6 +33,12 @@ BASE_URL = env.base_url("BASE_URL", "http://localhost:8000")  # as people reach 
 # Newest first. To rotate: put a new key in front, restart, `reseal_secrets`, take the old one out.
 SECRETS_KEYS = env.keys("SECRETS_KEY") or ((_DEVELOPMENT_KEY,) if DEBUG else ())
 AUDIT_SIGNING_KEYS = env.keys("AUDIT_SIGNING_KEY") or ((_DEVELOPMENT_KEY,) if DEBUG else ())
+# Public halves of signing keys that were taken out: what they signed goes on counting.
+AUDIT_PUBLIC_KEYS = env.public_keys("AUDIT_PUBLIC_KEYS")
+# Where checkpoints of the history are sent, outside of the databases.
+AUDIT_ANCHORS = env.anchors("AUDIT_ANCHORS")
+# The address of a history's database as its owner; read by retain_audit alone, and set for that one command only.
+OWNER_URL = env.text("OWNER_URL", "")
 
 if not DEBUG:
     if len(SECRET_KEY) < 32 or SECRET_KEY == _DEVELOPMENT_SECRET:

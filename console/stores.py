@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -13,12 +15,28 @@ from django.http import Http404
 
 from actions.errors import StoreUnusable
 from actions.records import StoreCheck
-from actions.store import open_store
+from actions.store import open_chain, open_store
 from actions.store.addresses import split_address
-from actions.store.base import ActionStore
+from actions.store.base import ActionStore, EntryChain, OwnChain
 from actions.store.serve import TenantServer
 
-__all__ = ["ActionStore", "TenantServer", "UnknownStore", "find_server", "get_store", "list_stores", "reset", "store_names"]
+__all__ = [
+    "CONSOLE_CHAIN",
+    "ActionStore",
+    "EntryChain",
+    "TenantServer",
+    "UnknownStore",
+    "console_chain",
+    "find_server",
+    "get_store",
+    "list_stores",
+    "reset",
+    "store_names",
+]
+
+
+CONSOLE_CHAIN = "console"
+"""The chain of what happens in the console itself (contract, Audit entries); no store may be called so."""
 
 
 class UnknownStore(Http404):
@@ -32,6 +50,7 @@ class UnknownStore(Http404):
 _lock = threading.Lock()
 _opened: dict[str, ActionStore] = {}
 _servers: dict[str, TenantServer | None] = {}
+_console: OwnChain | None = None  # survives a fork: its connections are each process's own
 _opened_in = os.getpid()
 
 
@@ -82,9 +101,44 @@ def store_names() -> tuple[str, ...]:
     return tuple(settings.ACTION_STORES)
 
 
+def console_chain() -> OwnChain:
+    """The console's own chain, in its own database. Connects with its first use; prepared by `migrate`."""
+    global _console
+    with _lock:
+        if _console is None:
+            _console = open_chain(CONSOLE_CHAIN, _console_url(), CONSOLE_CHAIN)
+        return _console
+
+
+@contextmanager
+def open_as_owner(name: str, url: str) -> Iterator[ActionStore | OwnChain]:
+    """The same history through another address, for the one thing that the console's own role cannot do. Closed afterwards.
+
+    Raises:
+        StoreUnusable: the address is malformed, or leads to another kind of store. Nothing was connected to.
+    """
+    if name == CONSOLE_CHAIN:
+        opened: ActionStore | OwnChain = open_chain(name, url, CONSOLE_CHAIN)
+    else:
+        opened = open_store(url, name=name, entries_url=url)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def list_chains() -> tuple[EntryChain, ...]:
+    """Every history there is: the stores' in the order of ACTION_STORES, then the console's."""
+    return (*list_stores(), console_chain())
+
+
 def reset() -> None:
     """Close what this process opened; the next use opens anew. For tests and for a clean end."""
+    global _console
     with _lock:
+        if _console is not None and _opened_in == os.getpid():
+            _console.close()
+        _console = None
         if _opened_in == os.getpid():
             for store in _opened.values():
                 store.close()

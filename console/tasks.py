@@ -9,9 +9,11 @@ from celery import shared_task
 from django.db import connection
 from kombu.exceptions import OperationalError
 
-from console.services import batches, inquiries, notifications, passwords, resolve
+from actions.store.checkpoints import Checkpoint
+from console.services import anchoring, batches, checkpoints, inquiries, notifications, passwords, resolve, verification
 from console.services import correct as corrections
 from console.services import deliver as deliveries
+from console.stores import list_chains
 
 log = logging.getLogger(__name__)
 
@@ -121,3 +123,39 @@ def ask_for_password_link(said: str) -> bool:
         log.warning("no link for a new password: the broker does not answer (%s)", type(exc).__name__)
         return False
     return True
+
+
+@shared_task(name="console.tasks.verify", soft_time_limit=240, time_limit=270)
+def verify(verification_pk: int) -> None:
+    """Walk one history. A million entries take a while."""
+    verification.run(verification_pk)
+
+
+def send_verifying(pks: Iterable[int]) -> None:
+    """Verify now, by a worker. Where no broker takes it, the page says that it stands still, and it can be asked again."""
+    if not connection.in_atomic_block:
+        connection.close()
+    for pk in pks:
+        try:
+            verify.delay(pk)
+        except OperationalError as exc:
+            log.warning("verification %s was not sent: the broker does not answer (%s)", pk, type(exc).__name__)
+            return
+
+
+@shared_task(name="console.tasks.verify_all")
+def verify_all() -> None:
+    """Once a day, whether anybody asks or not."""
+    for chain in list_chains():
+        row, is_new = verification.ask(chain.name, by="system beat")
+        if is_new:
+            verify.delay(row.pk)
+
+
+@shared_task(name="console.tasks.sign_checkpoints")
+def sign_checkpoints() -> None:
+    """Sign how far each history has come, and take it out of the databases."""
+    for signed in checkpoints.sign_all():
+        if not isinstance(signed, Checkpoint):
+            log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")
+    anchoring.deliver_due()

@@ -130,6 +130,8 @@ ENTRY_KINDS: Mapping[str, str] = {
     "incident": "found it after all",
     "incident_closed": "closed the incident",
     "prepared": "prepared the store",
+    "exported": "took the history out",
+    "retained": "removed the oldest entries",
     "unreadable": "entry cannot be read",
 }
 

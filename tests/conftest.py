@@ -26,6 +26,15 @@ def pg_server() -> Postgres:
     return Postgres.from_url(os.environ[POSTGRES_URL])
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The console's database; its own history holds a connection there, which is given back before it is dropped."""
+    yield
+    from console import stores  # settings are read when Django is, not when this module is
+
+    stores.reset()
+
+
 @pytest.fixture
 def pg_url(pg_server: Postgres) -> Iterator[str]:
     """The address of a fresh, empty database with the vector extension; dropped afterwards, whoever is still connected."""

@@ -34,6 +34,7 @@ MONGO = (
     "actions.store.mongo_documents",
     "actions.store.mongo_setup",
 )
+AUDIT = ("actions.store.audit", "actions.store.audit_file", "actions.store.checkpoints")
 POLIGN = ("actions.store.polign", "actions.store.polign_http")
 CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, *POLIGN)
 
@@ -70,8 +71,8 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
              house=(*ground, "actions.store"), packages=("pymongo", "bson"), exactly=("actions",)),
         Rule(says="actions/store/polign: httpx and the ground floor", of=POLIGN,
              house=(*ground, "actions.store"), packages=("httpx",), exactly=("actions",)),
-        Rule(says="actions/store/audit: cryptography for signatures, the codec and the ground floor", of=("actions.store.audit",),
-             house=(*ground, "actions.store.codec"), packages=("cryptography",), exactly=("actions",)),
+        Rule(says="actions/store/audit: cryptography for signatures, the codec and the ground floor", of=AUDIT,
+             house=(*ground, "actions.store.codec", *AUDIT), packages=("cryptography",), exactly=("actions",)),
         Rule(says="actions/store/*: the ground floor and each other; only an adapter has a driver", of=("actions.store",),
              house=(*ground, "actions.store"), packages=(), exactly=("actions",)),
         Rule(says="actions/settle and queries: the ground floor and store.base; no driver, no concrete store",

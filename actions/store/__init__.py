@@ -6,7 +6,7 @@ import re
 
 from actions.errors import StoreUnusable
 from actions.store.addresses import check_login, split_address
-from actions.store.base import ActionStore
+from actions.store.base import ActionStore, OwnChain
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 
@@ -47,3 +47,14 @@ def open_store(url: str, *, name: str = "main", entries_url: str | None = None) 
         name,
         f"no adapter for {scheme or 'an address without a scheme'}; use postgres://..., mongodb://..., polign+http://... or memory:",
     )
+
+
+def open_chain(name: str, url: str, chain: str) -> OwnChain:
+    """A history in a PostgreSQL database by itself; `name` is for messages. Nothing connects before the first use.
+
+    Raises:
+        StoreUnusable: the address is malformed; the sentence does not repeat it.
+    """
+    from actions.store.postgres_entries import open_entries
+
+    return open_entries(name, url, chain)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
-from actions.errors import StoreUnusable
+from actions.errors import StoreUnusable, WriteConflict
 from actions.records import (
     ActionEnd,
     ActionRef,
@@ -38,11 +38,23 @@ from actions.records import (
 MAX_EPOCH = 2**63 - 1
 """The highest epoch a lease can have; a settle needs two more than it finds: one for the lease, one for giving it back."""
 
+MAX_REMOVED = 20_000
+"""How many entries one transaction removes: the history cannot be written meanwhile."""
+
 CONSOLE_HOLDER = "console:"
 """How the holder strings of our own settles begin; each is used once."""
 
 SETTLE_TTL = timedelta(seconds=60)
 """How long the lease taken by a settle would live if the transaction could outlive its connection; it cannot."""
+
+
+def cannot_remove(store: str, last: ChainHead, head: ChainHead, found: str | None) -> WriteConflict | None:
+    """Why the range up to `last` is not removed; None where it may be. `found`: the hash that stands at its number."""
+    if found != last.hash:
+        return WriteConflict(store, f"entry {last.number} is not the one that the tombstone stands for")
+    if last.number >= head.number:
+        return WriteConflict(store, f"entry {last.number} is the newest one; at least one entry is kept")
+    return None
 
 
 def check_epoch(store: str, lease: Lease | None) -> None:
@@ -56,6 +68,48 @@ def check_epoch(store: str, lease: Lease | None) -> None:
             store,
             f"the lease of agent {lease.agent} has epoch {lease.epoch}, which no other can follow; nobody can take it any more",
         )
+
+
+class EntryChain(Protocol):
+    """What is read of a history, whichever database it stands in. Each method as `ActionStore` has it."""
+
+    name: str  # the store's, or `console`
+
+    def list_entries(
+        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+    ) -> tuple[Entry, ...]: ...
+
+    def iterate_links(self, *, after: int = 0) -> Iterator[Link]: ...
+
+    def read_head(self) -> ChainHead: ...
+
+
+class OwnChain(EntryChain, Protocol):
+    """A history that stands in a PostgreSQL database by itself, beside no records: the console's own."""
+
+    def prepare(self) -> tuple[str, ...]:
+        """As `ActionStore.prepare`."""
+        ...
+
+    def append(self, new: NewEntry) -> Entry:
+        """Append one entry, in a transaction of its own. Raises as `ActionStore.append_entry` does."""
+        ...
+
+    def remove_entries(self, last: ChainHead, entry: NewEntry) -> Entry:
+        """As `ActionStore.remove_entries`."""
+        ...
+
+    def append_on(self, connection: Any, new: NewEntry) -> Entry:
+        """Append one entry in an open transaction of the caller's on this database: it commits or vanishes with what it tells of.
+
+        The chain's head is held until that transaction ends: call it last in there. `connection` is a psycopg connection, whoever's.
+
+        Raises:
+            StoreReadOnly, StoreUnusable, WriteConflict: nothing was written, and the caller's transaction must not be committed.
+        """
+        ...
+
+    def close(self) -> None: ...
 
 
 class ActionStore(Protocol):
@@ -270,6 +324,18 @@ class ActionStore(Protocol):
 
         `after=0` is from the very first row, also where somebody put one before number 1. `Link.misfiled` names the first thing beside
         `text` that searches go by (at, kind, actor, agent, seq, tool, decision_id, outcome) and that does not say what `text` says.
+        """
+        ...
+
+    def remove_entries(self, last: ChainHead, entry: NewEntry) -> Entry:
+        """Remove every entry up to `last`, and append the one that says so: one transaction, all or nothing. For an owner's connection only.
+
+        Nothing else ever removes an entry; the console's own role cannot (contract, Audit entries). At most MAX_REMOVED at a time.
+
+        Raises:
+            WriteConflict: the entry of that number is not there with that hash, or it is the newest one. Nothing was removed.
+            StoreReadOnly: this connection's role is not the owner's. Nothing was removed.
+            StoreUnavailable: `.may_be_written` tells whether they may be gone.
         """
         ...
 

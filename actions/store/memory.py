@@ -38,7 +38,7 @@ from actions.records import (
     WorkingState,
 )
 from actions.store.audit import GENESIS, seal, show_entry
-from actions.store.base import SETTLE_TTL, check_epoch
+from actions.store.base import SETTLE_TTL, cannot_remove, check_epoch
 from actions.store.closing import (
     ENDINGS,
     MARKED_TURNS,
@@ -163,7 +163,9 @@ class MemoryStore:
         with self._lock:
             now = self.clock()
             live = [row.expires_at for row in self.leases.values() if row.expires_at > now]
-            return Watch(revision=self.revision, next_expiry=min(live, default=None), entries=len(self.links), read_at=now)
+            return Watch(
+                revision=self.revision, next_expiry=min(live, default=None), entries=self.read_head().number, read_at=now
+            )
 
     # --- reads over all agents ---
 
@@ -351,6 +353,15 @@ class MemoryStore:
             links = [link._replace(misfiled=self._misfiled(link)) for link in self.links if link.number > after or not after]
         yield from links
 
+    def remove_entries(self, last: ChainHead, entry: NewEntry) -> Entry:
+        with self._lock:
+            found = next((link.hash for link in self.links if link.number == last.number), None)
+            if problem := cannot_remove(self.name, last, self.read_head(), found):
+                raise problem
+            self.links[:] = [link for link in self.links if link.number > last.number]
+            self._settled = {key: number for key, number in self._settled.items() if number > last.number}
+            return self._append(entry, self.clock())
+
     def read_head(self) -> ChainHead:
         with self._lock:
             last = self.links[-1] if self.links else Link(0, "", "", GENESIS)
@@ -411,7 +422,7 @@ class MemoryStore:
         return "" if is_found else "decision_id"
 
     def _entry(self, number: int) -> Entry:
-        return show_entry(self.links[number - 1])
+        return next(show_entry(link) for link in self.links if link.number == number)
 
     def _entry_of(self, ref: ActionRef) -> Entry | None:
         return next((entry for entry in self._endings_of(ref) if entry.kind == "settled"), None)

@@ -60,7 +60,7 @@ from actions.records import (
 from actions.store import mongo_documents as shapes
 from actions.store import mongo_setup
 from actions.store.audit import GENESIS, read_entry, seal, show_entry
-from actions.store.base import SETTLE_TTL, check_epoch
+from actions.store.base import SETTLE_TTL, cannot_remove, check_epoch
 from actions.store.closing import (
     ENDINGS,
     ENDINGS_LOOKED_AT,
@@ -524,6 +524,18 @@ class MongoStore:
             rows = db[ENTRIES].find(wanted, _ROW).sort("number", 1).limit(LINKS_PER_BATCH)
             links = [filed(row) for row in rows]
             return links if links or may_be_none else self._nothing(db, [])
+
+    def remove_entries(self, last: ChainHead, entry: NewEntry) -> Entry:
+        def write(db: Mongo, session: ClientSession) -> Entry:
+            held = self._hold_head(db, session)
+            at = {"chain": self.chain, "number": Int64(last.number)}
+            found = db[ENTRIES].find_one(at, {"hash": 1}, session=session)
+            if problem := cannot_remove(self.name, last, held.head, found["hash"] if found else None):
+                raise problem
+            db[ENTRIES].delete_many({"chain": self.chain, "number": {"$lte": Int64(last.number)}}, session=session)
+            return self._append(db, held, entry, session)
+
+        return self._write(write)
 
     def read_head(self) -> ChainHead:
         with self._connect() as db:

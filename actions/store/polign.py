@@ -309,6 +309,9 @@ class PolignStore:
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
         return self._entries.iterate_links(after=after) if self._entries else iter(())
 
+    def remove_entries(self, last: ChainHead, entry: NewEntry) -> Entry:
+        return self._with_entries(lambda entries: entries.remove_entries(last, entry))
+
     def read_head(self) -> ChainHead:
         return self._entries.read_head() if self._entries else ChainHead(chain=self.chain, number=0, hash=GENESIS)
 

@@ -535,6 +535,9 @@ class PostgresStore:
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
         return self._entries.iterate_links(after=after)
 
+    def remove_entries(self, last: ChainHead, entry: NewEntry) -> Entry:
+        return self._entries.remove_entries(last, entry)
+
     def read_head(self) -> ChainHead:
         return self._entries.read_head()
 

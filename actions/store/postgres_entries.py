@@ -15,12 +15,14 @@ from actions.errors import DecisionIdReused, StoreReadOnly, StoreUnusable, Write
 from actions.records import ChainHead, Entry, Link, NewEntry
 from actions.store import postgres_setup
 from actions.store.audit import GENESIS, seal, show_entry
+from actions.store.base import cannot_remove
 from actions.store.closing import ENDINGS, ENDINGS_LOOKED_AT
 from actions.store.postgres_connection import Connection, Timeouts, parse_address
 from actions.store.postgres_database import Database
 from actions.store.postgres_rows import can_be_stored, entry_columns, link_of_row, read_instant
 
 LINKS_PER_BATCH = 1_000
+REMOVING_S = 60
 FIRST_NUMBER = -(2**63)
 
 
@@ -36,9 +38,9 @@ class PostgresEntries:
 
     def __init__(self, database: Database, chain: str) -> None:
         self.chain = chain
+        self.name = database.name
         self.is_known = False  # both tables were there and readable when we last looked
         self._database = database
-        self._name = database.name
         database.when_moved(self._forget)
 
     # --- whole operations ---
@@ -46,7 +48,7 @@ class PostgresEntries:
     def prepare(self) -> tuple[str, ...]:
         """Create the schema, or say that it is in place. Raises StoreReadOnly as `ActionStore.prepare` does."""
         with self._database.connect(is_write=True) as connection:
-            lines = postgres_setup.prepare(connection, self._name)
+            lines = postgres_setup.prepare(connection, self.name)
         self._forget()
         return lines
 
@@ -56,7 +58,7 @@ class PostgresEntries:
             self._database.read(self.require)
 
     def check(self) -> postgres_setup.EntriesCheck:
-        return self._database.read(lambda connection: postgres_setup.check_entries(connection, self._name))
+        return self._database.read(lambda connection: postgres_setup.check_entries(connection, self.name))
 
     def close(self) -> None:
         self._database.close()
@@ -78,7 +80,7 @@ class PostgresEntries:
         except DecisionIdTaken as exc:
             written = self.find_settled(new.decision_id)
             if written is None:
-                raise WriteConflict(self._name, f"decision id {new.decision_id} is being written by somebody else") from exc
+                raise WriteConflict(self.name, f"decision id {new.decision_id} is being written by somebody else") from exc
             raise DecisionIdReused(written) from exc
 
     def append_settling(self, new: NewEntry) -> Entry:
@@ -98,7 +100,7 @@ class PostgresEntries:
             written = self.find_settled(new.decision_id)
             if written is None:
                 raise WriteConflict(
-                    self._name, f"the entry of decision {new.decision_id} can neither be written nor read"
+                    self.name, f"the entry of decision {new.decision_id} can neither be written nor read"
                 ) from None
             return written
 
@@ -122,6 +124,29 @@ class PostgresEntries:
 
     def find_settled(self, decision_id: str) -> Entry | None:
         return self._database.read(lambda c: self.find_settled_on(c, decision_id)) if can_be_stored(decision_id) else None
+
+    def remove_entries(self, last: ChainHead, new: NewEntry) -> Entry:
+        """As `ActionStore.remove_entries`. The trigger is the owner's to lift, for this transaction alone."""
+
+        def write(connection: Connection) -> Entry:
+            self.require(connection)
+            connection.allow_more(REMOVING_S)
+            with self.transaction(connection):
+                sealed = self.seal(connection, new)
+                head = ChainHead(chain=self.chain, number=sealed.number - 1, hash=sealed.prev)
+                params = {"chain": self.chain, "number": last.number}
+                row = self._database.first(connection, "find_entry_hash", params)
+                if problem := cannot_remove(self.name, last, head, row[0] if row else None):
+                    raise problem
+                connection.execute(f"SET LOCAL statement_timeout = '{REMOVING_S}s'")
+                connection.execute(self._database.text("lift_finality"))
+                connection.execute(self._database.text("remove_entries"), params)
+                connection.execute(self._database.text("restore_finality"))
+                if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
+                    raise WriteConflict(self.name, "the audit chain's head moved")
+                return sealed
+
+        return self._database.write(write)
 
     def list_settling(self, agent: str, seq: int, *, limit: int) -> tuple[Entry, ...]:
         """The newest intents about one action, whoever's, newest first."""
@@ -168,6 +193,14 @@ class PostgresEntries:
 
     # --- on a connection of the caller's ---
 
+    def append_on(self, connection: Any, new: NewEntry) -> Entry:
+        """As `OwnChain.append_on`."""
+        self.require(connection)
+        sealed = self.seal(connection, new)
+        if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
+            raise WriteConflict(self.name, "the audit chain's head moved")
+        return sealed
+
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
         """All or nothing, with what only our unique indexes can notice told in words. Raises DecisionIdTaken as `append` does."""
@@ -175,7 +208,7 @@ class PostgresEntries:
             with self._database.transaction(connection):
                 yield
         except errors.UniqueViolation as exc:
-            raise _chain_error(self._name, exc) from exc
+            raise _chain_error(self.name, exc) from exc
 
     def seal(self, connection: Connection, new: NewEntry) -> Entry:
         """Hold the chain's head; the next link after it, at the database's time. Whoever appends it must do so in this transaction."""
@@ -205,7 +238,7 @@ class PostgresEntries:
             return True
         found, readable = self._count(connection)
         if found and readable != 2:
-            raise StoreUnusable(self._name, postgres_setup.no_history(connection))
+            raise StoreUnusable(self.name, postgres_setup.no_history(connection))
         return found == 2
 
     def require(self, connection: Connection) -> None:
@@ -218,9 +251,9 @@ class PostgresEntries:
             return
         found, readable = self._count(connection)
         if found == 1:
-            raise StoreUnusable(self._name, postgres_setup.no_history(connection))
+            raise StoreUnusable(self.name, postgres_setup.no_history(connection))
         if readable != 2:
-            raise StoreReadOnly(self._name, postgres_setup.not_prepared(connection, self._name))
+            raise StoreReadOnly(self.name, postgres_setup.not_prepared(connection, self.name))
 
     # --- inside ---
 
@@ -238,7 +271,7 @@ class PostgresEntries:
     def _put(self, connection: Connection, sealed: Entry) -> Entry:
         counts = self._database.one(connection, "append_entry", entry_columns(sealed))
         if counts != (1, 1):
-            raise WriteConflict(self._name, "the audit chain's head moved")
+            raise WriteConflict(self.name, "the audit chain's head moved")
         return sealed
 
     def _refuse_reuse(self, connection: Connection, new: NewEntry) -> None:

@@ -303,3 +303,15 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM {leases} WHERE collection = %(collec
         WHERE (metadata @> '{{"record": "action", "status": "started"}}'::jsonb OR metadata @> '{{"record": "action", "status": "unknown"}}'::jsonb)
             AND metadata->>'record' = 'action' AND metadata->>'status' IN ('started', 'unknown')
         LIMIT %(limit)s) AS opened)
+
+-- name: find_entry_hash
+SELECT hash FROM {entries} WHERE chain = %(chain)s AND number = %(number)s
+
+-- name: lift_finality
+ALTER TABLE {entries} DISABLE TRIGGER entries_are_final
+
+-- name: remove_entries
+DELETE FROM {entries} WHERE chain = %(chain)s AND number <= %(number)s
+
+-- name: restore_finality
+ALTER TABLE {entries} ENABLE ALWAYS TRIGGER entries_are_final

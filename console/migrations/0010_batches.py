@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("console", "0006_secrets_set_with_a_version"),
+        ("console", "0009_queue"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -15,7 +15,7 @@ def make_cache_table(apps, schema_editor):
 class Migration(migrations.Migration):
     dependencies = [
         ("auth", "0012_alter_user_first_name_max_length"),
-        ("console", "0006_secrets_set_with_a_version"),
+        ("console", "0010_batches"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("console", "0006_secrets_set_with_a_version")]
+    dependencies = [("console", "0011_people")]
 
     operations = [
         migrations.CreateModel(

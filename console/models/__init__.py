@@ -14,6 +14,7 @@ from console.models.batch import (
 )
 from console.models.change import Change
 from console.models.channel import Channel, Event, Notice, NoticeState, Way
+from console.models.checkpoint import CheckpointDelivery, StoredCheckpoint
 from console.models.claim import Claim, ClaimEnd, HandOver
 from console.models.correction import Correction, CorrectionState
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
@@ -29,6 +30,7 @@ from console.models.person import Light, Preferences, SignIn
 from console.models.policy import DEFAULT_SLA_S, Mode, Policy, Weight
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
+from console.models.verification import ExportRecord, Verification
 
 __all__ = [
     "DEFAULT_SLA_S",
@@ -41,6 +43,7 @@ __all__ = [
     "BatchState",
     "Change",
     "Channel",
+    "CheckpointDelivery",
     "Claim",
     "ClaimEnd",
     "Correction",
@@ -51,6 +54,7 @@ __all__ = [
     "DecisionState",
     "Definition",
     "Event",
+    "ExportRecord",
     "FirstView",
     "Grant",
     "HandOver",
@@ -75,8 +79,10 @@ __all__ = [
     "Secret",
     "SeenEnd",
     "SignIn",
+    "StoredCheckpoint",
     "StoredVerdict",
     "Token",
+    "Verification",
     "Way",
     "Weight",
     "WrittenBy",

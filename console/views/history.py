@@ -9,13 +9,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from console.access import Right, may, may_somewhere, require_known, visible, visible_stores
+from actions.rules import SETTLED_STATUSES
+from actions.times import Instant, to_datetime
+from console.access import Right, may, may_somewhere, require_known, visible, visible_chains, visible_stores
 from console.checks import recent_check, recent_checks
 from console.forms import HistoryFilters, problems_of
-from console.history import HistoryFilter, list_history, require_kind
+from console.history import changed_in, list_history, require_kind
 from console.htmx import render_part
 from console.store_news import told
-from console.stores import get_store
+from console.stores import CONSOLE_CHAIN, get_store
 from console.views.gate import signed_in
 from console.words import ENTRY_KINDS
 
@@ -31,30 +33,36 @@ def history(request: HttpRequest) -> HttpResponse:
     filters = HistoryFilters(request.GET)
     if not filters.is_valid():
         raise InvalidQuery(problems_of(filters))
-    stores = visible_stores(request.user, Right.HISTORY)
-    only = filters.cleaned_data["store"]
-    require_known(stores, [only] if only else [])
-    require_kind(filters.cleaned_data["kind"])
-    page = list_history(
-        stores,
-        HistoryFilter(**filters.cleaned_data),
-        limit=PAGE_SIZE,
-        cursor=request.GET.get("cursor"),
-        may_see=visible(request.user, Right.HISTORY),
-    )
-    checks = recent_checks([store for store in stores if only in ("", store.name) and store.name not in page.problems])
+    wanted = filters.to_filter()
+    chains = visible_chains(request.user, Right.HISTORY)
+    require_known(chains, [wanted.store] if wanted.store else [])
+    require_kind(wanted.kind)
+    may_see = visible(request.user, Right.HISTORY)
+    page = list_history(chains, wanted, limit=PAGE_SIZE, cursor=request.GET.get("cursor"), may_see=may_see)
+    asked = [store for store in visible_stores(request.user, Right.HISTORY) if wanted.store in ("", store.name)]
+    checks = recent_checks([store for store in asked if store.name not in page.problems])
     context = {
         "problems": [(name, told(request.user, name, problem)) for name, problem in page.problems.items()],
         "not_prepared": [name for name, check in checks.items() if check.is_reachable and not check.is_prepared],
-        "cautions": checks[only].cautions if only in checks else (),
+        "cautions": checks[wanted.store].cautions if wanted.store in checks else (),
         "filters": filters,
         "page": page,
-        "stores": [store.name for store in stores],
+        "stores": [chain.name for chain in chains],
         "kinds": ENTRY_KINDS.items(),
-        "is_filtered": any(filters.cleaned_data.values()),
+        "is_filtered": bool(wanted.said),
         "is_first_page": not request.GET.get("cursor"),
+        "said": wanted.said,
+        "outcomes": SETTLED_STATUSES,
+        "since": _in_field(wanted.since),
+        "until": _in_field(wanted.until),
+        "may_export": may_somewhere(request.user, Right.EXPORT),
     }
     return render_part(request, "history/history.html", "history/_list.html", context)
+
+
+def _in_field(at: Instant | None) -> str:
+    """A moment as a field of type datetime-local takes it, in UTC."""
+    return "" if at is None else f"{to_datetime(at):%Y-%m-%dT%H:%M}"
 
 
 @signed_in
@@ -64,13 +72,15 @@ def entry(request: HttpRequest, store: str, number: int) -> HttpResponse:
     missing = f"store {store} has no entry {number}"
     if not may_somewhere(request.user, Right.HISTORY, store=store) or not 0 < number < 2**62:
         raise Http404(missing)
-    found = next(iter(get_store(store).list_entries(limit=1, before=number + 1)), None)
+    chain = next((chain for chain in visible_chains(request.user, Right.HISTORY) if chain.name == store), None)
+    found = next(iter(chain.list_entries(limit=1, before=number + 1)), None) if chain else None
     if found is None or found.number != number or not may(request.user, Right.HISTORY, store=store, tool=found.tool):
         raise Http404(missing)
     context = {
         "store": store,
         "entry": found,
-        "cautions": recent_check(get_store(store)).cautions,
+        "cautions": () if store == CONSOLE_CHAIN else recent_check(get_store(store)).cautions,
+        "changed": changed_in(found.detail),
         "detail": json.dumps(found.detail, indent=2, ensure_ascii=True) if found.detail else "",
     }
     return render_part(request, "history/entry.html", "history/_entry_whole.html", context)

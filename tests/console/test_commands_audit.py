@@ -49,7 +49,7 @@ def own(own_url: str, settings: Settings) -> Iterator[RecallWriter]:
 @pytest.fixture
 def decided(own: RecallWriter, ana: User) -> RecallWriter:
     settle_three(own)
-    assert run("verify_audit").out.splitlines()[-1] == "intact: 3 entries, anchored up to 0"
+    assert run("verify_audit", "--store", "main").out.splitlines()[-1] == "intact: 3 entries, anchored up to 0"
     own.run("ALTER TABLE settle_audit.entries DISABLE TRIGGER ALL")
     return own
 
@@ -166,15 +166,18 @@ def test_decisions_of_other_stores_and_without_an_entry_are_nobodys(memory: Reco
     Decision.objects.filter(seq=1).update(entry_number=None)
     Decision.objects.filter(seq=2).update(store="elsewhere", entry_number=99)
 
-    assert run("verify_audit").out.splitlines()[-1] == "intact: 3 entries, anchored up to 0"
+    assert run("verify_audit", "--store", "main").out.splitlines()[-1] == "intact: 3 entries, anchored up to 0"
 
 
 def test_a_store_that_was_never_prepared_is_said_to_be_so(flaky: MemoryWriter) -> None:
     flaky.kept._is_prepared = False
 
-    said = run("verify_audit")
+    said = run("verify_audit", "--store", "main")
 
-    assert (said.code, said.out.splitlines()) == (0, ["main: 0 entries, not prepared", "intact: 0 entries, anchored up to 0"])
+    assert (said.code, said.out.splitlines()) == (
+        0,
+        ["main: 0 entries, not prepared, anchored up to 0", "intact: 0 entries, anchored up to 0"],
+    )
 
 
 # --- verify_audit: the columns that searches go by ----------------------------------------------------------------------
@@ -214,7 +217,7 @@ def test_the_other_stores_are_verified_when_one_is_down(records: RecordWriter, a
 
     assert is_refused(said)
     assert said.out.splitlines()[0].startswith("down: not verified: ")
-    assert said.out.splitlines()[1] == "main: 3 entries"
+    assert said.out.splitlines()[1] == "main: 3 entries, anchored up to 0"
     assert said.err.startswith("not verified: store down: ")
     assert "secret-pw" not in said.out + said.err
 

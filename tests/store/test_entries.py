@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from actions.digests import canonical_json
-from actions.errors import StoreUnusable
-from actions.records import ActionStatus, Entry, Link, NewEntry
-from actions.store.audit import GENESIS, link_hash, verify_chain
+from actions.errors import StoreReadOnly, StoreUnusable, WriteConflict
+from actions.records import ActionStatus, ChainHead, Entry, Link, NewEntry
+from actions.store.audit import GENESIS, Anchor, link_hash, verify_chain
 from actions.store.base import ActionStore
+from actions.store.checkpoints import proven_by, public_key, sign_tombstone
 from actions.store.memory import MemoryStore
 from actions.store.postgres import PostgresStore
 from local.postgres import Postgres
@@ -22,6 +25,7 @@ from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.conftest import fenced
 from tests.store.gestures import an_end, decide, verify
 from tests.store.memory_writer import MemoryWriter
+from tests.unit.test_checkpoints import SEED
 
 FULL = NewEntry(
     kind="proposed",
@@ -167,6 +171,63 @@ def test_two_collections_have_two_chains(records_url: str) -> None:
     assert (verify(one).is_intact, verify(other).is_intact) == (True, True)
     one.close()
     other.close()
+
+
+# --- retention ---------------------------------------------------------------------------------------------------------
+
+
+def retain(store: ActionStore, last: Entry, store_name: str = "main") -> Entry:
+    head = ChainHead(chain=last.chain, number=last.number, hash=last.hash)
+    tombstone = sign_tombstone(store_name, head, count=last.number, at=1, seed=SEED)
+    return store.remove_entries(head, NewEntry(kind="retained", actor="shell root", detail={"tombstone": tombstone.line}))
+
+
+def test_the_oldest_entries_are_removed_and_the_chain_stays_whole(store: ActionStore) -> None:
+    entries = append(store, 5)
+
+    said = retain(store, entries[2])
+    retain(store, entries[3])
+    append(store, 1)
+
+    links = list(store.iterate_links())
+    assert (said.number, said.kind) == (6, "retained")
+    assert [link.number for link in links] == [5, 6, 7, 8]
+    head = store.read_head()
+    trusted = proven_by("main", [public_key(SEED)])
+    report = verify_chain(head.chain, links, head, removed_by=trusted, anchors=[Anchor(number=2, hash="gone", at=0)])
+    assert (report.is_intact, report.removed, report.entries) == (True, 4, 4)
+    assert verify_chain(head.chain, links, head).first_bad == 1  # nobody of ours stands for it
+
+
+def test_what_is_not_there_or_is_the_newest_is_not_removed(store: ActionStore) -> None:
+    entries = append(store, 3)
+
+    with pytest.raises(WriteConflict, match="newest"):
+        retain(store, entries[2])
+    with pytest.raises(WriteConflict, match="is not the one"):
+        retain(store, replace(entries[0], hash="0" * 64))
+
+    assert [link.number for link in store.iterate_links()] == [1, 2, 3]
+    assert verify(store).is_intact
+
+
+def test_only_an_owner_removes_entries(
+    role: str, alone: tuple[PostgresStore, RecallWriter], alone_url: str, pg_server: Postgres
+) -> None:
+    store, recall = alone
+    entries = append(store, 3)
+    recall.run(f"GRANT USAGE ON SCHEMA settle_audit TO {role}")
+    recall.run(f"GRANT ALL ON settle_audit.entries, settle_audit.heads TO {role}")
+    parts = urlsplit(alone_url)
+    console = PostgresStore(f"postgres://{role}:{role}@{parts.hostname}:{parts.port}{parts.path}")
+
+    with closing(console), pytest.raises(StoreReadOnly):
+        retain(console, entries[0])
+
+    assert [link.number for link in store.iterate_links()] == [1, 2, 3]
+    retain(store, entries[0])  # as the owner, and the trigger is in place again afterwards
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        recall.run("DELETE FROM settle_audit.entries")
 
 
 # --- tampering, by somebody who may do everything ----------------------------------------------------------------------

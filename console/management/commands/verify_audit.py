@@ -2,94 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from actions.errors import StoreError
-from actions.records import Link
-from actions.store.audit import show_entry
+from actions.store.base import EntryChain
+from actions.store.checkpoints import Anchors, BadSignature, History, read_anchors
 from console.management.base import Command as Base
 from console.management.base import printable, refuse, store_named
-from console.models import Decision
-from console.services.audit import verify_store
-from console.stores import ActionStore, list_stores
+from console.services.audit import HistoryCheck, check_history
+from console.services.checkpoints import trusted_keys
+from console.stores import CONSOLE_CHAIN, get_store, list_chains
 
 
 class Command(Base):
     help = (
-        "Walk the history of every store from its first entry, and look for the decisions that the console knows to be written there. The last "
-        "line is `intact: N entries, anchored up to M`, or the first bad entry with exit code 1. Anchors are checkpoints kept elsewhere; without "
-        "one, a tail that was cut off cannot be noticed where the console knows of no decision in it."
+        "Walk every history from its first entry, compare it with the checkpoints that this console signed and with those of FILE, and look for the "
+        "decisions that the console knows to be written there. Integrity and completeness are told apart. The last line is `intact: N entries, "
+        "anchored up to M`, or the first bad entry with exit code 1. Only checkpoints that were kept elsewhere show that nobody cut off the "
+        "newest entries and the checkpoints with them."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--store", default="", help="only this one")
-        parser.add_argument("--anchor", type=Path, help="a file of checkpoints; none are made yet, so it is refused")
+        parser.add_argument("--store", default="", help="only this one; `console` for the console's own history")
+        parser.add_argument("--anchor", type=Path, help="a file of checkpoints that was kept elsewhere, a line each")
 
     def run(self, **options: Any) -> None:
-        if options["anchor"] is not None:
-            refuse("anchors come with checkpoints, which are not made yet; nothing was verified")
-        stores = [store_named(options["store"])] if options["store"] else list_stores()
-        if not stores:
-            refuse("no store is configured; set ACTION_STORES")
-        total = 0
+        chains = _chains(options["store"])
+        kept = _read_anchor_file(options["anchor"]) if options["anchor"] is not None else Anchors()
         broken: list[str] = []
         unknown: list[str] = []
-        for store in stores:
+        total = anchored = 0
+        found: set[History] = set()
+        for chain in chains:
             try:
-                found, entries = _verify(store)
+                check = check_history(chain, kept, told=self._progress(chain.name))
             except StoreError as exc:
-                unknown.append(f"store {store.name}: {exc.problem}")
-                self._say(f"{store.name}: not verified: {exc.problem}")
+                unknown.append(f"store {chain.name}: {exc.problem}")
+                self._say(f"{chain.name}: not verified: {exc.problem}")
                 continue
-            total += entries
-            if found:
-                broken.append(f"store {store.name}, {found}")
-            else:
-                self._say(f"{store.name}: {entries} entries{'' if entries or _is_prepared(store) else ', not prepared'}")
+            found.add((check.name, check.chain))
+            total += check.report.entries
+            anchored += check.report.anchored
+            self._tell(check)
+            if check.first_bad:
+                broken.append(f"store {chain.name}, {check.first_bad}")
+        if not options["store"] and (gone := sorted(set(kept.checkpoints) - found)) and not unknown:
+            says = f"checkpoints of chain {gone[0][1]} are in the file, and no store has such a history"
+            broken.append(f"store {gone[0][0]}: {says}")
         for line in broken:
             self._say(f"broken: {line}")
         if broken or unknown:
             said = [f"the history is broken: {line}" for line in broken] + [f"not verified: {line}" for line in unknown]
             refuse("; ".join(said))
-        self._say(f"intact: {total} entries, anchored up to 0")
+        self._say(f"intact: {total} entries, anchored up to {anchored}")
+
+    def _tell(self, check: HistoryCheck) -> None:
+        report = check.report
+        if report.is_intact:
+            is_kept = report.entries or check.name == CONSOLE_CHAIN or get_store(check.name).check().is_prepared
+            says = f"{report.entries} entries{'' if is_kept else ', not prepared'}, anchored up to {report.anchored}"
+            self._say(f"{check.name}: {says}")
+            return
+        self._say(f"{check.name}: integrity: {report.broken.says if report.broken else 'holds'}")
+        self._say(f"{check.name}: completeness: {report.missing.says if report.missing else 'holds'}")
+
+    def _progress(self, name: str) -> Callable[[int], None] | None:
+        """On a terminal only; a log wants the result."""
+        if not self.stderr.isatty():
+            return None
+        return lambda count: self.stderr.write(f"\r{name}: {count:,} entries", ending="")
 
     def _say(self, line: str) -> None:
         self.stdout.write(printable(line))
 
 
-def _verify(store: ActionStore) -> tuple[str, int]:
-    """The first bad entry and what is wrong with it, empty where all is well; and how many entries were good.
-
-    Raises StoreError where the history cannot be read: then nothing is known.
-    """
-    report = verify_store(store)
-    if not report.is_intact:
-        return f"entry {report.first_bad}: {report.problem}", report.entries
-    return _missing_decision(store), report.entries
+def _chains(only: str) -> list[EntryChain]:
+    if only and only != CONSOLE_CHAIN:
+        return [store_named(only)]
+    chains = [chain for chain in list_chains() if only in ("", chain.name)]
+    if not only and len(chains) == 1:
+        refuse("no store is configured; set ACTION_STORES")
+    return chains
 
 
-def _missing_decision(store: ActionStore) -> str:
-    """The first entry that the console's own decisions say was written, and that is not there or is another decision's.
-
-    Decisions are read first: an entry is committed before the console notes its number. Both are streamed in the order of the numbers.
-    """
-    written = Decision.objects.filter(store=store.name, entry_number__isnull=False).order_by("entry_number")
-    links = store.iterate_links()
-    link: Link | None = None
-    for number, decision_id in written.values_list("entry_number", "decision_id").iterator():
-        while link is None or link.number < (number or 0):
-            link = next(links, None)
-            if link is None:
-                gone = "the history ends before it" if _is_prepared(store) else "the store is not prepared: its history is gone"
-                return f"entry {number}: decision {decision_id} was written there, and {gone}"
-        entry = show_entry(link)
-        if (entry.number, entry.kind, entry.decision_id) != (number, "settled", decision_id):
-            return f"entry {number}: decision {decision_id} was written there, and another entry stands in its place"
-    return ""
-
-
-def _is_prepared(store: ActionStore) -> bool:
-    return store.check().is_prepared
+def _read_anchor_file(path: Path) -> Anchors:
+    """Refused where it does not hold: with a forged anchor nothing that it says of a history is worth anything."""
+    try:
+        return read_anchors(path.read_text("ascii").splitlines(), trusted_keys())
+    except BadSignature as exc:
+        refuse(f"{path}: {exc}; nothing was verified")
+    except (OSError, UnicodeDecodeError) as exc:
+        refuse(f"{path} cannot be read as checkpoints: {type(exc).__name__}; nothing was verified")

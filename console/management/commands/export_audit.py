@@ -1,0 +1,78 @@
+"""`export_audit --format csv|jsonl --output FILE [filters]`: the history as a file that proves itself."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from actions.store.audit_file import FORMATS
+from actions.times import Instant, parse_rfc3339
+from console.access import Right, may, may_somewhere, visible, visible_chains
+from console.history import HistoryFilter, require_kind
+from console.management.base import Command as Base
+from console.management.base import misused, printable, refuse, store_named, user_named
+from console.services.exports import begin_export, write_export
+from console.stores import CONSOLE_CHAIN
+
+
+class Command(Base):
+    help = (
+        "Write the history, or what of it the filters name, to FILE, and a signed manifest to FILE.manifest.json: filter, number of rows, the first "
+        "and the last number and the head of each chain. Both can be verified with no database: `python -m actions.store.audit verify FILE "
+        "[--anchor CHECKPOINTS]`. That it was exported stands in the console's own history. The last line says how many entries were written."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--format", required=True, choices=FORMATS)
+        parser.add_argument("--output", required=True, type=Path, metavar="FILE")
+        parser.add_argument(
+            "--user", default="", help="export what this auditor may see; by default everything, as whoever sits at this shell"
+        )
+        parser.add_argument("--store", default="", help="only this store's; `console` for the console's own")
+        parser.add_argument("--agent", default="")
+        parser.add_argument("--seq", type=int, help="the number of one action of the agent")
+        parser.add_argument("--tool", default="")
+        parser.add_argument("--kind", default="", help="settled, refused, withdrawn ...")
+        parser.add_argument("--actor", default="", help="`operator ana`, or only `ana`")
+        parser.add_argument("--outcome", default="", choices=["", "done", "failed", "abandoned"])
+        parser.add_argument("--since", default="", help="RFC 3339 with a zone: 2026-11-01T00:00:00Z")
+        parser.add_argument("--until", default="", help="not included")
+        parser.add_argument("--text", default="", help="found in what the entry says")
+
+    def run(self, **options: Any) -> None:
+        if options["store"] not in ("", CONSOLE_CHAIN):
+            store_named(options["store"])
+        filters = HistoryFilter(
+            **{name: options[name] for name in ("store", "agent", "seq", "tool", "actor", "outcome", "text")},
+            kind=require_kind(options["kind"]),
+            since=_instant("since", options["since"]),
+            until=_instant("until", options["until"]),
+        )
+        given: dict[str, Any] = {"by": f"shell {getpass.getuser()}"}
+        if options["user"]:
+            user = user_named(options["user"])
+            if not may_somewhere(user, Right.EXPORT):
+                refuse(f"user {user.get_username()} may not export; set_role {user.get_username()} auditor allows it")
+            given = {
+                "chains": visible_chains(user, Right.EXPORT),
+                "by": f"operator {user.get_username()}",
+                "may_see": visible(user, Right.EXPORT),
+                "is_limited": not may(user, Right.EXPORT),
+            }
+        export = begin_export(options["format"], filters, **given)
+        try:
+            manifest = write_export(export, options["output"])
+        except OSError as exc:
+            refuse(f"{options['output']} cannot be written: {exc.strerror}; nothing was exported")
+        self.stdout.write(printable(f"manifest: {manifest}"))
+        self.stdout.write(printable(f"exported {export.tally.rows} entries to {options['output']}"))
+
+
+def _instant(name: str, text: str) -> Instant | None:
+    try:
+        return parse_rfc3339(text) if text else None
+    except ValueError as exc:
+        misused(f"--{name}: {exc}")

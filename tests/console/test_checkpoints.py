@@ -1,0 +1,360 @@
+"""Checkpoints and exports through the console's own commands: signed, taken out, compared, and refused where the history does not hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.core import mail
+from django.db import connection
+from pytest_django import Settings
+
+from actions.store.audit_file import verify_file
+from actions.store.checkpoints import Checkpoint, read_anchors
+from console.models import CheckpointDelivery, StoredCheckpoint
+from console.services import anchoring
+from console.services.checkpoints import ChainBroken, sign_all, sign_next
+from console.stores import CONSOLE_CHAIN, console_chain, get_store
+from console.tasks import sign_checkpoints
+from tests.console.test_commands import Said, run
+from tests.console.test_commands_audit import settle_three
+from tests.recall_writer import RecallWriter, RecordWriter
+from tests.resolvers.web_server import serve
+from tests.store.memory_writer import MemoryWriter
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def decided(memory: RecordWriter, ana: User) -> MemoryWriter:
+    assert isinstance(memory, MemoryWriter)
+    settle_three(memory)
+    return memory
+
+
+def last_line(*arguments: str) -> tuple[int, str]:
+    said = run("verify_audit", "--store", "main", *arguments)
+    return said.code, said.out.splitlines()[-1]
+
+
+# --- signing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_vouches_for_what_stands_there_and_only_what_is_new_is_signed_again(decided: MemoryWriter) -> None:
+    signed = sign_next(get_store("main"))
+
+    assert signed is not None
+    assert (signed.number, signed.count, signed.serial) == (3, 3, 1)
+    assert sign_next(get_store("main")) is None
+    assert last_line() == (0, "intact: 3 entries, anchored up to 3")
+    decided.action("billing-7", 4)
+    run("settle", "main", "billing-7", "4", "done", "--reason", "seen", "--user", "ana")
+    assert last_line() == (0, "intact: 4 entries, anchored up to 3")
+    following = sign_next(get_store("main"))
+    assert following is not None
+    assert (following.number, following.count, following.serial) == (4, 4, 2)
+
+
+def test_what_does_not_follow_from_the_last_checkpoint_is_not_signed(decided: MemoryWriter) -> None:
+    sign_next(get_store("main"))
+    del decided.kept.links[2:]
+
+    with pytest.raises(ChainBroken, match="entry"):
+        sign_next(get_store("main"), even_unchanged=True)
+
+    assert StoredCheckpoint.objects.filter(name="main").count() == 1
+    assert last_line()[0] == 1
+    said = run("sign_checkpoints")
+    assert (said.code, said.err.startswith("not signed: main: entry")) == (1, True)
+
+
+def test_a_checkpoint_of_this_database_that_was_changed_is_named(decided: MemoryWriter) -> None:
+    sign_next(get_store("main"))
+    row = StoredCheckpoint.objects.get(name="main")
+    StoredCheckpoint.objects.update(line=row.line.replace('"number":3', '"number":2'))
+
+    code, last = last_line()
+
+    assert code == 1
+    assert "the console's own checkpoints: checkpoint in line 1: its signature" in last
+
+
+def test_one_store_that_does_not_hold_stops_no_other(decided: MemoryWriter) -> None:
+    decided.kept.links[1] = decided.kept.links[1]._replace(text="x")
+
+    signed = list(sign_all(even_unchanged=True))
+
+    assert [type(one) for one in signed] == [ChainBroken, Checkpoint]
+    assert isinstance(signed[1], Checkpoint)
+    assert signed[1].store == CONSOLE_CHAIN
+
+
+def test_two_who_sign_at_one_moment_make_one_checkpoint(decided: MemoryWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    from console.services import checkpoints
+
+    real = checkpoints.sign_checkpoint
+
+    def beaten(*args: object, **kwargs: object) -> object:
+        monkeypatch.setattr(checkpoints, "sign_checkpoint", real)
+        assert sign_next(get_store("main")) is not None  # the other one, a moment earlier
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoints, "sign_checkpoint", beaten)
+
+    assert sign_next(get_store("main")) is None
+    assert StoredCheckpoint.objects.filter(name="main").count() == 1
+
+
+# --- anchors kept elsewhere ------------------------------------------------------------------------------------------
+
+
+def test_a_tail_that_was_cut_off_with_its_checkpoints_is_found_by_a_file_kept_elsewhere(
+    decided: MemoryWriter, tmp_path: Path
+) -> None:
+    kept = tmp_path / "anchors"
+    assert run("sign_checkpoints", "--output", str(kept)).code == 0
+    assert last_line("--anchor", str(kept)) == (0, "intact: 3 entries, anchored up to 3")
+    CheckpointDelivery.objects.all().delete()
+    StoredCheckpoint.objects.all().delete()
+    from console.models import Decision
+
+    Decision.objects.all().delete()
+    del decided.kept.links[2:]
+
+    assert last_line() == (0, "intact: 2 entries, anchored up to 0")  # nobody could know
+    code, last = last_line("--anchor", str(kept))
+
+    assert code == 1
+    assert last.startswith("broken: store main, entry 3: the checkpoint of")
+
+
+def test_a_forged_or_replayed_anchor_is_refused_and_nothing_is_verified(decided: MemoryWriter, tmp_path: Path) -> None:
+    kept = tmp_path / "anchors"
+    run("sign_checkpoints", "--output", str(kept))
+    decided.action("billing-7", 4)
+    run("settle", "main", "billing-7", "4", "done", "--reason", "seen", "--user", "ana")
+    run("sign_checkpoints", "--output", str(kept))
+    lines = kept.read_text().splitlines()
+    first = next(line for line in lines if json.loads(line)["store"] == "main")
+
+    kept.write_text("\n".join([*lines, first]))
+    replayed = run("verify_audit", "--anchor", str(kept))
+    kept.write_text(kept.read_text().replace('"number":3', '"number":2'))
+    forged = run("verify_audit", "--anchor", str(kept))
+
+    for said, what in ((replayed, "an old checkpoint in the place of a newer one"), (forged, "was changed or forged")):
+        assert said.code == 1
+        assert what in said.err
+        assert "nothing was verified" in said.err
+        assert "intact" not in said.out
+
+
+def test_checkpoints_of_a_history_that_is_gone_are_said(decided: MemoryWriter, tmp_path: Path, settings: Settings) -> None:
+    kept = tmp_path / "anchors"
+    run("sign_checkpoints", "--output", str(kept))
+    settings.ACTION_STORES = {"other": "memory:"}
+
+    said = run("verify_audit", "--anchor", str(kept))
+
+    assert said.code == 1
+    assert "no store has such a history" in said.err
+
+
+# --- places outside --------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_reach_a_file_a_mailbox_and_a_webhook_once_each(
+    decided: MemoryWriter, settings: Settings, tmp_path: Path
+) -> None:
+    with serve(lambda asked, talk: talk.answer(200)) as server:
+        kept = tmp_path / "anchors"
+        settings.AUDIT_ANCHORS = (f"file:{kept}", "mailto:auditor@example.com", f"http://{server.host}/anchors")
+
+        sign_checkpoints()
+        sign_checkpoints()
+
+        lines = kept.read_text().splitlines()
+        assert len(read_anchors(lines).checkpoints) == len(lines) >= 1
+        assert [message.to for message in mail.outbox] == [["auditor@example.com"]] * len(lines)
+        assert mail.outbox[0].body.startswith(lines[0])
+        assert [asked.method for asked in server.asked] == ["POST"] * len(lines)
+        assert not CheckpointDelivery.objects.filter(sent_at__isnull=True).exists()
+
+
+def test_a_place_that_fails_stops_no_other_and_gets_everything_later_in_order(
+    decided: MemoryWriter, settings: Settings, tmp_path: Path
+) -> None:
+    gone = tmp_path / "not there" / "anchors"
+    kept = tmp_path / "anchors"
+    settings.AUDIT_ANCHORS = (f"file:{gone}".replace(" ", "%20"), f"file:{kept}")
+
+    sign_checkpoints()
+    waiting = CheckpointDelivery.objects.filter(sent_at__isnull=True).order_by("id")
+
+    assert kept.exists()
+    assert waiting.count() >= 1
+    first = waiting[0]
+    assert (first.attempts, "FileNotFoundError" in first.problem) == (1, True)
+    gone.parent.mkdir()
+    assert anchoring.deliver_due() == 0  # it is left alone for a while
+    waiting.update(next_try_at=first.checkpoint.created_at)
+    anchoring.deliver_due()
+    assert gone.read_text() == kept.read_text()
+
+
+def test_a_line_that_a_crash_cut_off_swallows_none(tmp_path: Path) -> None:
+    path = tmp_path / "anchors"
+    path.write_text("half a li")
+
+    anchoring.append_line(path, "one")
+    anchoring.append_line(path, "one")
+    anchoring.append_line(path, "two")
+
+    assert path.read_text() == "half a li\none\ntwo\n"
+
+
+# --- exports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", ["csv", "jsonl"])
+def test_an_export_is_verified_offline_and_a_changed_one_is_not(decided: MemoryWriter, tmp_path: Path, format_: str) -> None:
+    path, kept = tmp_path / f"history.{format_}", tmp_path / "anchors"
+    run("sign_checkpoints", "--output", str(kept))
+
+    said = run("export_audit", "--format", format_, "--output", str(path), "--store", "main")
+
+    assert said.out.splitlines()[-1] == f"exported 3 entries to {path}"
+    command = [sys.executable, "-m", "actions.store.audit", "verify", str(path), "--anchor", str(kept)]
+    good = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "intact: 3 entries, anchored up to 3")
+    path.write_bytes(path.read_bytes().replace(b"reason 2", b"reason X"))
+    bad = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert bad.returncode == 1
+    assert "entry 2" in bad.stdout.splitlines()[-1]
+
+
+def test_an_export_holds_exactly_what_is_filtered_and_says_what_that_was(decided: MemoryWriter, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+
+    run("export_audit", "--format", "jsonl", "--output", str(path), "--store", "main", "--text", "Reason 2", "--actor", "ana")
+
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    manifest = json.loads((tmp_path / "history.jsonl.manifest.json").read_text())
+    assert [(row["seq"], row["reason"]) for row in rows] == [(2, "reason 2")]
+    assert manifest["filter"] == {"store": "main", "text": "Reason 2", "actor": "ana"}
+    assert manifest["rows"] == 1
+    assert verify_file(path).is_intact
+
+
+def test_an_export_is_itself_in_the_history(decided: MemoryWriter, tmp_path: Path) -> None:
+    run("export_audit", "--format", "csv", "--output", str(tmp_path / "h.csv"), "--store", "main")
+
+    kinds = newest_of_console()
+
+    assert kinds == ("exported", {"store": "main"})
+
+
+def newest_of_console() -> tuple[str, object]:
+    """As this test's own transaction sees it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT text FROM settle_audit.entries WHERE chain = 'console' ORDER BY number DESC LIMIT 1")
+        said = json.loads(cursor.fetchone()[0])
+    return said["kind"], said["detail"]["filter"]
+
+
+def test_what_cannot_be_written_leaves_nothing_half_done(decided: MemoryWriter, tmp_path: Path) -> None:
+    path = tmp_path / "not there" / "h.csv"
+    before = console_chain().read_head()
+
+    said = run("export_audit", "--format", "csv", "--output", str(path))
+
+    assert (said.code, "nothing was exported" in said.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+    assert console_chain().read_head() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--kind", "nonsense"), 1),
+        (("--since", "yesterday"), 2),
+        (("--since", "2026-11-01T00:00:00"), 2),
+        (("--store", "nowhere"), 2),
+        (("--user", "ben"), 1),
+    ],
+)
+def test_a_filter_that_can_match_nothing_or_nobody_exports_nothing(
+    decided: MemoryWriter, ben: User, tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    path = tmp_path / "h.csv"
+
+    assert run("export_audit", "--format", "csv", "--output", str(path), *arguments).code == code
+
+    assert not path.exists()
+
+
+# --- retention ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owned(postgres: RecallWriter, ana: User, settings: Settings) -> RecallWriter:
+    settle_three(postgres)
+    settings.OWNER_URL = settings.ACTION_STORES["main"]
+    return postgres
+
+
+def retain(path: Path, *more: str, before: str = "2100-01-01T00:00:00Z") -> Said:
+    arguments = ("main", "--before", before, "--export", str(path), "--reason", "kept for three years", *more)
+    return run("retain_audit", *arguments)
+
+
+def test_the_oldest_entries_are_exported_verified_and_only_then_removed(owned: RecallWriter, tmp_path: Path) -> None:
+    path, kept = tmp_path / "old.jsonl", tmp_path / "anchors"
+    run("sign_checkpoints", "--output", str(kept))
+
+    asked = retain(path)
+    assert asked.out == "would remove 2 entries up to number 2 of main; --yes does it\n"
+    assert not path.exists()
+    done = retain(path, "--yes")
+
+    assert done.out.splitlines()[-1] == f"removed 2 entries; they stand in {path}"
+    assert last_line("--anchor", str(kept)) == (0, "intact: 2 entries, anchored up to 3")
+    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == [1, 2]
+    assert verify_file(path).is_intact
+    newest = get_store("main").list_entries(limit=1)[0]
+    assert (newest.kind, newest.reason, newest.detail["removed"]) == ("retained", "kept for three years", [1, 2])
+
+
+def test_a_history_that_does_not_hold_loses_nothing(memory: RecordWriter, ana: User, tmp_path: Path, settings: Settings) -> None:
+    assert isinstance(memory, MemoryWriter)
+    settle_three(memory)
+    memory.kept.links[1] = memory.kept.links[1]._replace(text=memory.kept.links[1].text.replace("ana", "eve"))
+    settings.OWNER_URL = "memory:"
+
+    said = retain(tmp_path / "old.jsonl", "--yes")
+
+    assert (said.code, "nothing was removed" in said.err) == (1, True)
+    assert [link.number for link in memory.kept.links] == [1, 2, 3]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", ["no owner", "file there", "nothing older", "no zone"])
+def test_a_retention_that_cannot_be_done_whole_does_nothing(
+    owned: RecallWriter, tmp_path: Path, case: str, settings: Settings
+) -> None:
+    path = tmp_path / "old.jsonl"
+    if case == "no owner":
+        settings.OWNER_URL = ""
+    if case == "file there":
+        path.write_text("mine")
+    before = {"nothing older": "2001-01-01T00:00:00Z", "no zone": "2100-01-01"}.get(case, "2100-01-01T00:00:00Z")
+
+    said = retain(path, "--yes", before=before)
+
+    assert said.code == {"nothing older": 0, "no zone": 2}.get(case, 1)
+    assert [link.number for link in get_store("main").iterate_links()] == [1, 2, 3]
+    assert path.exists() is (case == "file there")

@@ -1,0 +1,235 @@
+"""The history's pages for auditors: conditions, before and after, whether it holds, and exports through the browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from actions.records import NewEntry
+from actions.store.audit_file import verify_file
+from actions.times import SECOND, parse_rfc3339
+from console.history import HistoryFilter, list_history, number_after
+from console.models import ExportRecord, Grant, Verification
+from console.services import journal, verification
+from tests.console.test_commands import run
+from tests.console.test_commands_audit import settle_three
+from tests.console.view_helpers import browser
+from tests.recall_writer import RecordWriter
+from tests.store.memory_writer import MemoryWriter
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def decided(memory: RecordWriter, ana: User) -> MemoryWriter:
+    assert isinstance(memory, MemoryWriter)
+    settle_three(memory)
+    return memory
+
+
+@pytest.fixture
+def aud(db: None) -> User:
+    """An auditor of everything."""
+    user = User.objects.create_user("aud")
+    Grant.objects.create(user=user, role="auditor")
+    return user
+
+
+@pytest.fixture
+def auditor(aud: User) -> Client:
+    return browser(aud)
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("text=reason+2", [2]),
+        ("text=REASON+2", [2]),
+        ("actor=ana", [3, 2, 1]),
+        ("actor=operator+ana", [3, 2, 1]),
+        ("actor=bob", []),
+        ("outcome=done&seq=3&agent=billing-7", [3]),
+        ("outcome=failed", []),
+        ("since=2020-01-01", [3, 2, 1]),
+        ("since=2100-01-01", []),
+        ("until=2020-01-01T10:00", []),
+        ("until=2100-01-01T00:00:00%2B02:00", [3, 2, 1]),
+    ],
+)
+def test_entries_are_found_by_what_they_say(decided: MemoryWriter, auditor: Client, query: str, shown: list[int]) -> None:
+    page = auditor.get(f"/history/?store=main&{query}")
+    answer = auditor.get(f"/api/v1/audit?store=main&{query}", headers={"Authorization": f"Bearer {token_of('aud')}"})
+
+    assert [item.entry.seq for item in page.context["page"].items] == shown
+    assert [item["seq"] for item in answer.json()["items"]] == shown
+
+
+def token_of(name: str) -> str:
+    return run("create_token", name).out.strip()
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "until=2026-13-01", "seq=0", "seq=x", "kind=nonsense", "store=nowhere"])
+def test_a_condition_that_means_nothing_is_refused(decided: MemoryWriter, auditor: Client, query: str) -> None:
+    assert auditor.get(f"/history/?{query}").status_code == 400
+
+
+def test_a_time_long_past_is_looked_up_and_not_walked_to(memory: RecordWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(memory, MemoryWriter)
+    store = memory.kept
+    began = parse_rfc3339("2026-01-01T00:00:00Z")
+    for day in range(400):
+        monkeypatch.setattr(store, "clock", lambda day=day: began + day * 86_400 * SECOND)
+        store.append_entry(NewEntry(kind="refused", actor="operator ana", agent="a", seq=day + 1))
+    reads: list[int] = []
+    real = store.list_entries
+    monkeypatch.setattr(store, "list_entries", lambda **asked: reads.append(asked["limit"]) or real(**asked))
+    wanted = HistoryFilter(since=began + 10 * 86_400 * SECOND, until=began + 13 * 86_400 * SECOND)
+
+    page = list_history([store], wanted, limit=50, may_see=lambda name, tool: True)
+
+    assert [item.entry.seq for item in page.items] == [13, 12, 11]
+    assert page.next is None
+    assert sum(reads) < 200 + 20  # one batch, and the halving
+    assert number_after(store, began - 1) == 1
+    assert number_after(store, began + 10**18) == 401
+
+
+# --- the console's own history ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_consoles_own_history_stands_between_the_stores_in_one_order(decided: MemoryWriter, auditor: Client) -> None:
+    entry = journal.record("exported", actor="operator eve", detail={"changed": {"amount": [1, 2], "name": [None, "x"]}})
+
+    page = auditor.get("/history/")
+    whole = auditor.get(f"/history/console/{entry.number}/")
+
+    assert page.context["page"].items[0].store == "console"
+    assert [item.store for item in page.context["page"].items[1:4]] == ["main"] * 3
+    assert whole.context["changed"] == (("amount", "1", "2"), ("name", "", "x"))
+    assert "Before and after" in whole.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_is_limited_to_a_store_sees_nothing_of_the_consoles_own(decided: MemoryWriter, cyd: User) -> None:
+    Grant.objects.create(user=cyd, role="auditor", store="main")
+    entry = journal.record("exported", actor="operator eve")
+    client = browser(cyd)
+
+    assert "console" not in client.get("/history/").context["stores"]
+    assert client.get("/history/?store=console").status_code == 400
+    assert client.get(f"/history/console/{entry.number}/").status_code == 404
+
+
+def test_an_entry_of_an_action_shows_what_changed_in_it(decided: MemoryWriter, auditor: Client) -> None:
+    changed = auditor.get("/history/main/1/").context["changed"]
+
+    assert ("status", "started", "done") in changed
+
+
+# --- whether it holds ------------------------------------------------------------------------------------------------
+
+
+def test_a_walk_is_asked_for_once_and_says_what_it_found(decided: MemoryWriter, auditor: Client) -> None:
+    auditor.post("/history/verification/now/", {"name": "main"})
+    auditor.post("/history/verification/now/", {"name": "main"})  # pressed twice
+
+    row = Verification.objects.get(name="main")
+    assert "walking" in auditor.get("/history/verification/").content.decode()
+    verification.run(row.pk)
+    verification.run(row.pk)  # delivered twice
+    row.refresh_from_db()
+    assert (row.is_intact, row.entries, row.asked_by) == (True, 3, "operator aud")
+    assert "walking" not in auditor.get("/history/verification/").content.decode()
+
+
+def test_integrity_and_completeness_are_shown_apart(decided: MemoryWriter, auditor: Client) -> None:
+    decided.kept.links[1] = decided.kept.links[1]._replace(text="x")
+    del decided.kept.links[0]
+    row, _ = verification.ask("main", by="operator aud")
+    verification.run(row.pk)
+
+    text = auditor.get("/history/verification/").content.decode()
+
+    assert "entry 2: entry 2 was changed" in text
+    assert "entry 1: entry 1 is missing" in text
+    row.refresh_from_db()
+    assert not row.is_intact
+
+
+def test_a_walk_whose_worker_died_can_be_asked_for_again(decided: MemoryWriter, auditor: Client) -> None:
+    row, _ = verification.ask("main", by="system beat")
+    Verification.objects.filter(pk=row.pk).update(told_at=row.started_at - 2 * verification.STANDS_STILL, entries=7)
+
+    assert "its worker stopped after 7 entries" in auditor.get("/history/verification/").content.decode()
+    again, is_new = verification.ask("main", by="operator aud")
+
+    assert (is_new, again.pk != row.pk) == (True, True)
+
+
+def test_a_history_that_cannot_be_read_is_not_called_broken(memory: RecordWriter, down: str, auditor: Client) -> None:
+    row, _ = verification.ask("down", by="operator aud")
+    verification.run(row.pk)
+    row.refresh_from_db()
+
+    assert (row.is_known, row.is_intact, row.broken, row.missing) == (False, False, "", "")
+    assert "not known" in auditor.get("/history/verification/").content.decode()
+
+
+# --- exports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators")
+@pytest.mark.parametrize("format_", ["csv", "jsonl"])
+@pytest.mark.django_db(transaction=True)
+def test_what_is_filtered_is_taken_out_with_a_manifest_that_verifies(
+    decided: MemoryWriter, auditor: Client, tmp_path: Path, format_: str
+) -> None:
+    response = auditor.post("/history/export/", {"format": format_, "store": "main", "text": "reason 2"})
+    path = tmp_path / f"history.{format_}"
+    path.write_bytes(b"".join(response))
+    manifest = auditor.get(response["X-Settle-Manifest"])
+    path.with_name(path.name + ".manifest.json").write_bytes(manifest.content)
+
+    assert response["Content-Disposition"].startswith("attachment; filename=")
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert verify_file(path).verdict == "intact: 1 entries, anchored up to 0"
+    assert json.loads(manifest.content)["filter"] == {"store": "main", "text": "reason 2"}
+    assert auditor.get("/history/?store=console&kind=exported").context["page"].items[0].entry.actor == "operator aud"
+    assert ExportRecord.objects.get().rows == 1
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators")
+def test_whoever_may_see_less_takes_out_less_and_the_manifest_says_so(decided: MemoryWriter, cyd: User) -> None:
+    Grant.objects.create(user=cyd, role="auditor", store="main", tool="create_payment")
+    client = browser(cyd)
+
+    response = client.post("/history/export/", {"format": "jsonl"})
+
+    assert b"".join(response) == b""
+    assert json.loads(client.get(response["X-Settle-Manifest"]).content)["filter"] == {"seen by": "operator cyd"}
+
+
+def test_an_export_is_refused_without_the_right_and_by_get(decided: MemoryWriter, ana: User, auditor: Client) -> None:
+    client = browser(ana)
+
+    assert client.post("/history/export/", {"format": "csv"}).status_code == 403
+    assert client.get("/history/exports/").status_code == 403
+    assert auditor.get("/history/export/").status_code == 302
+    assert auditor.post("/history/export/", {"format": "xml"}).status_code == 400
+    assert not ExportRecord.objects.exists()
+
+
+def test_a_manifest_is_its_exporters_alone(decided: MemoryWriter, aud: User, ana: User) -> None:
+    record = ExportRecord.objects.create(key="6d2bb1d4-3a0c-4b39-9b7f-0a4a4ad1a111", by=aud, file="h.csv", manifest="{}")
+    Grant.objects.create(user=ana, role="auditor")
+
+    assert browser(aud).get(f"/history/exports/{record.key}/manifest/").status_code == 200
+    assert browser(ana).get(f"/history/exports/{record.key}/manifest/").status_code == 404
