@@ -370,8 +370,13 @@
   // --- claiming: c claims the focused row or the opened action, and gives it back; it decides nothing ---
   keys.c = () => {
     const strip = document.activeElement.closest(".strip"), form = find("#claim-toggle");
-    const ref = strip && find("a[data-pane]", strip)?.dataset.pane;
-    if (ref && form) { form.elements.ref.value = ref; form.requestSubmit(); return; }
+    const link = strip && find("a[data-pane]", strip);
+    if (link && form) {
+      // Each row asks for itself, so that of two rows claimed in one breath none is left out.
+      const values = { ...Object.fromEntries(new FormData(form)), ref: link.dataset.pane };
+      htmx.ajax("POST", form.action, { source: link, target: "#claim-said", swap: "innerHTML", values });
+      return;
+    }
     const button = find("#claimed [data-claim]");
     if (button) button.click();
   };

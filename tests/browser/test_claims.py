@@ -40,6 +40,7 @@ def test_a_key_claims_what_the_other_sees_and_the_other_takes_it_over(
     expect(mine.locator(".strip .claimed-by")).to_have_count(0)
     row.focus()
     mine.keyboard.press("c")
+    expect(mine.locator(".strip .claimed-by")).to_contain_text("claimed by you")
     mine.keyboard.press("c")
     expect(mine.locator(".strip .claimed-by")).to_have_count(0)
     assert not Claim.objects.filter(ended_at=None).exists()
@@ -52,6 +53,16 @@ def test_what_is_selected_is_claimed_handed_over_and_seen_until_dismissed(
 ) -> None:
     for seq in (1, 2, 3):
         records.action("billing-7", seq)
+    quick = signed_in(ana)
+    quick.goto("/")
+    quick.locator(".strip .what a").first.focus()
+    for key in "cjcjc":  # three rows in one breath
+        quick.keyboard.press(key)
+    expect(quick.locator(".strip .claimed-by")).to_have_count(3)
+    for box in (0, 1, 2):
+        quick.locator(".strip .what a").nth(box).focus()
+        quick.keyboard.press("c")
+    expect(quick.locator(".strip .claimed-by")).to_have_count(0)
     mine, theirs = signed_in(ana), signed_in(bea)
     theirs.goto("/")
     mine.goto("/")
