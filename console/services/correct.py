@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.contrib.auth.models import User
@@ -49,9 +49,10 @@ from actions.settle import check_decision_id
 from actions.store.base import ActionStore
 from actions.times import SECOND, format_rfc3339
 from actions.turns import SettlementTurn
-from console.access import Right, is_possible, item_or_404, require
+from console.access import Right, is_possible, item_or_404, may, require
 from console.models import Correction, CorrectionState, DecisionId, Incident
 from console.services.changes import bump
+from console.services.decisions import is_same_person
 from console.services.deliver import (
     CLAIM,
     LOCK_TIMEOUT,
@@ -60,7 +61,9 @@ from console.services.deliver import (
     LONGEST_PAUSE,
     as_column,
 )
+from console.services.gates import is_confirmed
 from console.services.incidents import announce_incident, open_for_correction
+from console.services.policies import gates_before
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -81,6 +84,8 @@ class CorrectionKind(StrEnum):
     NOT_OURS = "not_ours"  # it is open, or nobody here ended it
     CHANGED = "changed"  # it was corrected since it was shown
     ID_REUSED = "id_reused"
+    NEEDS_SECOND = "needs_second"  # decided by two, so somebody else than who decided has to say so, who may approve
+    CONFIRM = "confirm_identity"  # whoever says so has to prove first who they are
     INVALID = "invalid"
     READ_ONLY = "read_only"
     UNAVAILABLE = "unavailable"
@@ -96,6 +101,8 @@ STATUS_OF_CORRECTION = {
     CorrectionKind.NOT_OURS: 409,
     CorrectionKind.CHANGED: 412,
     CorrectionKind.ID_REUSED: 409,
+    CorrectionKind.NEEDS_SECOND: 403,
+    CorrectionKind.CONFIRM: 403,
     CorrectionKind.INVALID: 422,
     CorrectionKind.READ_ONLY: 503,
     CorrectionKind.UNAVAILABLE: 503,
@@ -110,6 +117,7 @@ class CorrectionRequest:
     reason: str
     correction_id: str
     basis: int | None = None
+    confirmed_at: datetime | None = None  # when this person last proved who they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +226,8 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
     if request.basis is not None and told.number != request.basis:
         return CorrectionAnswer(kind=CorrectionKind.CHANGED, detail=str(CorrectedMeanwhile(item.ref, told)))
     check_differs(told, words)
+    if refused := _refused_by_gates(item, request, told, by):
+        return refused
     row = _keep(item, request, told, digest, by)
     if row is not None:
         return _answer(_attempt(row.pk, first=True, wait=True), row, is_new=True)
@@ -229,6 +239,25 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
         return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail="this id was used for something else; make a new one")
     detail = f"{other.actor} corrects it already; that correction is {other.state}"
     return CorrectionAnswer(kind=CorrectionKind.PENDING, detail=detail, correction=other)
+
+
+def _refused_by_gates(item: ActionItem, request: CorrectionRequest, told: Entry, by: User) -> CorrectionAnswer | None:
+    """What the tool's policy asks of a decision, it asks of taking one back: else one person alone could have a payment made again.
+
+    Where two people decide, the one who decided cannot correct; somebody who may approve can.
+    """
+    gates = gates_before(item, request.outcome)
+    if gates.needs_second:
+        first = User.objects.filter(username=told.actor.removeprefix("operator ")).first()
+        may_approve = may(by, Right.APPROVE, store=item.store, tool=item.action.tool if item.action else "")
+        if not may_approve or (first is not None and is_same_person(first, by)):
+            who = "a person who may approve here, and did not decide it," if may_approve else "a person who may approve here"
+            detail = f"two people decide about this call ({gates.rule}), so {who} has to correct it; nothing was changed"
+            return CorrectionAnswer(kind=CorrectionKind.NEEDS_SECOND, detail=redact_text(detail))
+    if gates.needs_step_up and not is_confirmed(request.confirmed_at, timezone.now()):
+        detail = f"prove first that it is you ({gates.rule}); nothing was changed"
+        return CorrectionAnswer(kind=CorrectionKind.CONFIRM, detail=redact_text(detail))
+    return None
 
 
 def _words(request: CorrectionRequest, by: User) -> Words:

@@ -81,12 +81,19 @@ def list_proposed(user: Person) -> tuple[tuple[Decision, bool], ...]:
 
 def why_not_second(row: Decision, user: Person) -> str:
     """Why this person cannot be the second one of this decision; empty where they can, if they have the right."""
-    if row.by_id is not None and row.by_id == user.pk:
+    if row.by is None:
+        return ""
+    if row.by_id == user.pk:
         return "it is your own decision, so somebody else has to approve it"
-    address = _address(row.by) if row.by is not None else ""
-    if address and address == _address(user):
+    if is_same_person(row.by, user):
         return f"your account has the same email address as {row.username}'s, so somebody else has to approve it"
     return ""
+
+
+def is_same_person(one: Person, other: Person) -> bool:
+    """The same account, or two with one email address."""
+    address = _address(one)
+    return one.pk == other.pk or bool(address and address == _address(other))
 
 
 def _address(user: Person) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -19,6 +21,7 @@ from actions.turns import SettlementTurn
 from console.access import Right, item_or_404
 from console.forms import CorrectionForm, new_correction_form
 from console.htmx import render_part, wants_partial
+from console.identity import confirmed_at
 from console.services.correct import (
     STATUS_OF_CORRECTION,
     Correctable,
@@ -34,6 +37,7 @@ from console.views.gate import only_post, signed_in
 from console.words import TRUTHS
 
 _BACK_TO_FORM = frozenset({CorrectionKind.INVALID, CorrectionKind.CHANGED, CorrectionKind.ID_REUSED, CorrectionKind.UNAVAILABLE})
+_BACK_TO_FORM |= {CorrectionKind.NEEDS_SECOND, CorrectionKind.CONFIRM}
 
 
 @signed_in
@@ -54,8 +58,11 @@ def correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
     turn, problem = _turn(request, item, shown, form)
     if turn is not None and (form.cleaned_data["turn_seen"] != turn_digest(turn) or "review" in request.POST):
         return _form(request, item, shown, form, status=200)
-    answer = correct_end(ref, form.to_request(), by=_user(request))
+    wanted = replace(form.to_request(), confirmed_at=confirmed_at(request))
+    answer = correct_end(ref, wanted, by=_user(request))
     context: dict[str, Any] = {"answer": answer}
+    if answer.kind is CorrectionKind.CONFIRM:
+        context["confirm_url"] = f"{reverse('confirm')}?{urlencode({'next': request.path})}"
     if answer.kind in _BACK_TO_FORM:
         form = _again(request, form, answer, shown)
         return _form(request, item, shown, form, status=STATUS_OF_CORRECTION[answer.kind], extra=context)
