@@ -47,6 +47,10 @@
   addEventListener("pageshow", open);
   open();
 
+  // On a phone the menu is longer than its row: where one is stands in sight.
+  const here = find(".topbar nav [aria-current]");
+  if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
+
   const clock = find("[data-clock]");
   // In the zone of the person, as every time on the page.
   const zone = document.body.dataset.zone || "UTC", here = clock && clockOf(zone);
@@ -248,6 +252,15 @@
     event.stopImmediatePropagation();
     preview(event.target, 0);
   }, true);
+  // From the reason straight to the button; what is pressed there is pressed like any button.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing || !event.target.matches("form[data-draft] :is(textarea, input)")) return;
+    event.preventDefault();
+    const form = event.target.form, go = () => { const button = find("[data-once]:enabled", form); if (button) button.focus(); };
+    // The turn may still be on its way: the button comes with it.
+    if (find("[data-once]:enabled", form) && !find(".slip.stale", form)) go();
+    else find("#turn", form).addEventListener("htmx:afterSettle", go, { once: true });
+  });
   // In a form that does several things, Enter in a field presses the button of what the field is for.
   document.addEventListener("keydown", (event) => {
     const form = event.key === "Enter" && !event.isComposing && event.target.matches("input") && event.target.form;
@@ -354,6 +367,7 @@
     r: () => { const ask = find("#ask-now"); if (ask) ask.click(); },
     o: () => { if (document.activeElement.matches(".strip a")) document.activeElement.click(); },
     x: pick,
+    n: () => { const next = find("[data-next]"); if (next) next.click(); },
     "/": () => { const text = find("#f-text"); if (text) { text.closest("details").open = true; text.focus(); } },
     "?": () => help.showModal(),
     Escape: () => { const back = find("a[data-back]"); if (back) back.click(); },

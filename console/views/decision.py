@@ -37,7 +37,7 @@ from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
 from console.views.action import action_context, claim_context, decision_context, second_context
 from console.views.gate import only_post, signed_in
-from console.views.queue import next_in_doubt
+from console.views.queue import what_next
 from console.words import OUTCOMES, presets
 
 CONFIRM = "/confirm/"
@@ -228,7 +228,7 @@ def foot(request: HttpRequest, ref: ActionRef, decision_id: str, was: str = "") 
     kind, template = _BECAME.get(DecisionState(row.state), (AnswerKind.NOTHING, "nothing"))
     answer = Answer(kind=kind, detail=row.why, decision=row)
     context: dict[str, Any] = {"answer": answer, "answer_template": f"decisions/answers/_{template}.html"}
-    context["next_item"], context["is_all_known"] = next_in_doubt(request, ref)
+    context["next"] = what_next(request, ref)
     return _panel(request, ref, None, context, status=200, right=Right.READ)
 
 
@@ -264,7 +264,7 @@ def _answer(
     if form is not None and answer.kind in (AnswerKind.UNAVAILABLE, AnswerKind.CONFIRM):
         context["resend"] = [(name, form.data.get(name, "")) for name in form.fields if form.data.get(name)]
     if answer.kind in _MOVED_ON or template == "delivered":
-        context["next_item"], context["is_all_known"] = next_in_doubt(request, ref)
+        context["next"] = what_next(request, ref)
     response = _panel(request, ref, form, context, status=STATUS[answer.kind], right=right)
     return trigger_client_event(response, "changed") if wants_partial(request) else response
 

@@ -31,7 +31,7 @@ from console.services.batches import failed_refs
 from console.services.claimed import live_claims
 from console.services.claims import undismissed
 from console.services.crashes import CrashGroup, groups_of
-from console.services.decisions import current_decisions, latest_notes, list_stranded
+from console.services.decisions import current_decisions, latest_notes, list_stranded, refs_set_aside
 from console.services.evidence import Standing, standings_of
 from console.services.notes import look_agains
 from console.services.resolve import NobodyToAsk, check_askable
@@ -227,14 +227,30 @@ def _opened(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
         return {"opened_problem": str(exc)}
 
 
-def next_in_doubt(request: HttpRequest, after: ActionRef) -> tuple[ActionItem | None, bool]:
-    """The first action of the queue that is not the one just dealt with, and whether every store was there to be asked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoesOn:
+    """Where to go on after a decision. `item` None: `waits` tells how many calls in doubt wait for somebody else, or for a time."""
+
+    item: ActionItem | None
+    waits: int
+    is_all_known: bool  # every store answered
+
+
+def what_next(request: HttpRequest, after: ActionRef) -> GoesOn:
+    """The first action of the queue on which there is something to do: not the one just dealt with, none that has a decision on its way,
+    and none that somebody put off, or this person has just found nothing out about."""
     filters = QueueFilters({})
     filters.is_valid()
-    stores, rules = visible_stores(request.user), read_rules()
-    page = list_actions(stores, filters.to_filter(), limit=2, may_see=visible(request.user), rules=rules)
-    found = next((item for item in page.items if item.ref != after and item.action), None)
-    return found, all(store.is_listed for store in page.stores)
+    stores, rules, may_see = visible_stores(request.user), read_rules(), visible(request.user)
+    wanted = filters.to_filter()
+    aside = refs_set_aside(request.user) | {after}
+    page = list_actions(stores, replace(wanted, without=wanted.without | aside), limit=5, may_see=may_see, rules=rules)
+    found = next((item for item in page.items if item.action and action_address(item.store, item.agent, item.seq)), None)
+    is_all_known = all(store.is_listed for store in page.stores)
+    if found is not None:
+        return GoesOn(item=found, waits=0, is_all_known=is_all_known)
+    rest = list_actions(stores, replace(wanted, without=frozenset({after})), limit=1, may_see=may_see, rules=rules)
+    return GoesOn(item=None, waits=rest.total, is_all_known=is_all_known)
 
 
 def _rows(

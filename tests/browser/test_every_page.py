@@ -219,10 +219,10 @@ def test_nothing_that_agents_write_is_run_or_fetched(records: RecallWriter, ana:
     for path in (
         "/",
         "/?open=main/h-1/1",
-        "/actions/main/h-1/1/",
         "/actions/main/h-1/1/arguments/",
         "/agents/main/h-1/",
         "/agents/main/h-1/briefing/",
+        "/actions/main/h-1/1/",
     ):
         page.goto(path)
         page.wait_for_load_state("load")

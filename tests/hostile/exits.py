@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from io import StringIO
 
@@ -129,6 +129,11 @@ def check_page(html: str, cases: Iterable[Hostile]) -> list[str]:
     return found
 
 
+def check_whole_page(html: str, cases: Iterable[Hostile]) -> list[str]:
+    """The same of a page on which a text stands as long as it is, up to a bound."""
+    return check_page(html, [replace(case, never=tuple(never for never in case.never if len(never) < 1_000)) for case in cases])
+
+
 def check_json(body: str, cases: Iterable[Hostile]) -> list[str]:
     """JSON, in which every character that is not ASCII is an escape; no secret, and an end."""
     lines = [body] if body.startswith("{") and body.count("\n") < 2 else body.splitlines()
@@ -188,7 +193,7 @@ EXITS: tuple[Exit, ...] = (
     *page("/actions/main/{}/1/", name="action"),
     page("/actions/main/{}/3/", name="closed action")[0],
     page("/agents/main/{}/", name="agent")[0],
-    page("/agents/main/{}/briefing/", name="briefing")[0],
+    replace(page("/agents/main/{}/briefing/", name="briefing")[0], check=check_whole_page),
     page("/agents/", name="agents", is_list=True)[0],
     Exit(name="API list", leave=lambda asker, _: asker.json("/api/v1/actions?limit=200"), check=check_json, is_list=True),
     Exit(name="API item", leave=lambda asker, agent: asker.json(f"/api/v1/actions/main/{agent}/1"), check=check_json),
