@@ -48,8 +48,8 @@
   open();
 
   // On a phone the menu is longer than its row: where one is stands in sight.
-  const here = find(".topbar nav [aria-current]");
-  if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
+  const standing = find(".topbar nav [aria-current]");
+  if (standing) standing.scrollIntoView({ block: "nearest", inline: "center" });
 
   const clock = find("[data-clock]");
   // In the zone of the person, as every time on the page.
@@ -252,15 +252,21 @@
     event.stopImmediatePropagation();
     preview(event.target, 0);
   }, true);
-  // From the reason straight to the button; what is pressed there is pressed like any button.
+  // From the reason straight to the button; what is pressed there is pressed like any button. The turn may still be on its way: the button
+  // comes with it, unless something is typed meanwhile.
+  let hurried = null;
+  const arrive = () => {
+    const button = hurried && !find(".slip.stale", hurried) && find("[data-once]:enabled", hurried);
+    if (button) { hurried = null; button.focus(); }
+  };
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing || !event.target.matches("form[data-draft] :is(textarea, input)")) return;
     event.preventDefault();
-    const form = event.target.form, go = () => { const button = find("[data-once]:enabled", form); if (button) button.focus(); };
-    // The turn may still be on its way: the button comes with it.
-    if (find("[data-once]:enabled", form) && !find(".slip.stale", form)) go();
-    else find("#turn", form).addEventListener("htmx:afterSettle", go, { once: true });
+    hurried = event.target.form;
+    if (find("[name=turn_seen]", hurried)?.value) arrive(); else preview(hurried, 0);
   });
+  document.addEventListener("input", () => { hurried = null; });
+  document.body.addEventListener("htmx:afterSettle", (event) => { if (hurried && event.target.closest("#turn")) arrive(); });
   // In a form that does several things, Enter in a field presses the button of what the field is for.
   document.addEventListener("keydown", (event) => {
     const form = event.key === "Enter" && !event.isComposing && event.target.matches("input") && event.target.form;
@@ -318,6 +324,9 @@
     find("#action").scrollIntoView();
   });
   document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
+    // What was asked about an action that is no longer the opened one says nothing about this one.
+    const of = event.detail.fragment.firstElementChild?.dataset.of;
+    if (of && of !== find("#action")?.dataset.ref) { event.detail.shouldSwap = false; return; }
     // The same news again is not said aloud again.
     const said = find("[data-blocks]", event.detail.target), news = find("[data-blocks]", event.detail.fragment);
     // A part that says the same is left as it is: somebody may be reading it, with a detail opened.

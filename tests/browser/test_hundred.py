@@ -70,25 +70,25 @@ def test_one_operator_clears_a_hundred_items_by_keyboard_and_none_is_lost_or_don
     press("Enter")
     answers = Counter(clear(page) for _ in range(100))
 
-    expect(page.locator("#decision .steps")).to_contain_text("Nothing else to decide just now; 10 wait for somebody else")
+    expect(page.locator("#decision .steps")).to_contain_text("Nothing else to decide just now; 25 wait for somebody else")
     decisions = Decision.objects.all()
-    assert answers == {"is-written": 70, "is-proposed": 10, "is-later": 20}
-    assert Counter(decisions.values_list("state", flat=True)) == {DecisionState.WRITTEN: 70, DecisionState.PROPOSED: 10}
+    assert answers == {"is-written": 75, "is-proposed": 5, "is-later": 20}
+    assert Counter(decisions.values_list("state", flat=True)) == {DecisionState.WRITTEN: 75, DecisionState.PROPOSED: 5}
     assert Note.objects.count() == 20
     assert decisions.values("agent", "seq").distinct().count() == 80
     ends = Counter((body["tool"], body["status"]) for body in bodies(hundred, "action"))
     assert ends == {
         ("send_email", "done"): 20,
-        ("create_payment", "done"): 10,
-        ("create_payment", "started"): 10,
+        ("create_payment", "done"): 15,
+        ("create_payment", "started"): 5,
         ("open_ticket", "failed"): 20,
         ("post_message", "done"): 20,
         ("deploy", "started"): 20,
     }
     store = get_store("main")
     entries = [entry for entry in store.list_entries(limit=1_000) if entry.kind == "settled" and entry.actor == "operator ana"]
-    assert len({(entry.agent, entry.seq) for entry in entries}) == len(entries) == 70
-    assert len(bodies(hundred, "turn")) == 70
+    assert len({(entry.agent, entry.seq) for entry in entries}) == len(entries) == 75
+    assert len(bodies(hundred, "turn")) == 75
 
 
 def clear(page: Page) -> str:

@@ -167,6 +167,34 @@ def test_what_is_pressed_while_live_updates_are_under_way_is_sent_at_once_and_is
         route.continue_()
 
 
+def test_what_was_asked_about_one_action_is_never_shown_beside_another(
+    records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1, args={"to": "first@example.com"}, started_at="2026-11-29T10:00:01Z")
+    records.action("m-2", 1, args={"to": "second@example.com"}, started_at="2026-11-29T10:00:02Z")
+    page, other = signed_in(ana), signed_in(bea)
+    page.goto("/?open=main/m-1/1")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/m-1/1/status/?seen=*", lambda route: held.append(route))  # noqa: PLW0108 - it is marked by whoever calls it
+    other.goto("/actions/main/m-1/1/")
+    with page.expect_request("**/m-1/1/status/?seen=*"):
+        decide(other, "done", "Found it")
+
+    page.locator("#queue a[data-pane='main/m-2/1']").click()
+    expect(page.locator("#action h1")).to_contain_text("second@example.com")
+    page.check("#decision input[value=failed]")
+    with page.expect_response("**/m-1/1/status/?seen=*"):
+        for route in held:
+            route.continue_()
+
+    page.fill("#reason", "Not there")
+    expect(page.locator("#decision [data-once]")).to_be_enabled()
+    expect(page.locator("#claim")).to_contain_text("second@example.com")
+    expect(page.locator("#foot-news")).to_be_empty()
+    assert "first@example.com" not in page.locator("#action").inner_text()
+
+
 def test_a_page_of_somebody_who_is_no_longer_signed_in_says_who_is(
     records: RecallWriter, ana: User, bea: User, signed_in: SignedIn, site: str
 ) -> None:
