@@ -9,6 +9,7 @@ RUN pip install --require-hashes --no-deps -r requirements/base.txt
 
 COPY LICENSE manage.py ./
 COPY actions actions
+COPY agents agents
 COPY console console
 COPY templates templates
 

@@ -290,10 +290,13 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
 
 
 def doubtful_agent(urls: Mapping[str, str]) -> str:
-    """An agent to try `--resume` with: one whose call nobody has settled yet."""
-    doubtful = {(store, call.agent) for store, url in urls.items() for call in records.calls(url) if is_doubt(call)}
+    """An agent to try `--resume` with: one of any shift whose call nobody has settled yet."""
     everybody = cast.cast_of(urls)
-    return cast.called(next((part for part in everybody if (part.store, part.agent) in doubtful), everybody[0]), urls)
+    doubts = [(store, call.agent) for store, url in urls.items() for call in records.calls(url) if is_doubt(call)]
+    playing = [part for store, agent in doubts if (part := cast.part_of(everybody, store, agent))]
+    doubtful = {(part.store, part.script): part for part in playing}
+    scripts = ((part.store, part.script) for part in everybody)  # without the live agent's: it is at work
+    return cast.called(next((doubtful[script] for script in scripts if script in doubtful), everybody[0]), urls)
 
 
 def welcome(url: str, password: str, home: Home, agent: str) -> str:

@@ -51,7 +51,8 @@ class Console:
 
     def start(self) -> None:
         """Start the web server, one worker, and beat beside it: inside the worker it could die and nobody would notice."""
-        self._spawn("web", ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"])
+        line = ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"]
+        self._spawn("web", [*line, "--timeout-graceful-shutdown", "3"])  # a page that is left open would keep it for ever
         self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "2", "--loglevel", "info"])
         beat = ["celery", "--app", "console", "beat", "--schedule", str(self.home.schedule), "--pidfile", ""]
         self._spawn("beat", [*beat, "--loglevel", "info"])

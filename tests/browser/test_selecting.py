@@ -104,8 +104,12 @@ def test_on_a_phone_all_that_is_shown_is_selected_in_one_touch(
     page = signed_in(ana, color_scheme=light, viewport={"width": 390, "height": 800}, has_touch=True)
     page.goto("/")
 
+    tick, words = (page.locator(f".pick-all {one}").bounding_box() for one in ("input", ".words"))
     page.get_by_label("Select all shown").tap()
 
+    assert tick is not None
+    assert words is not None
+    assert words["x"] >= tick["x"] + tick["width"]  # beside the box, not below it
     expect(page.get_by_role("button", name="Ask about the selected (4)")).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     size = page.locator(".pick").first.bounding_box()

@@ -29,8 +29,10 @@ from console.services.correct import (
 from console.services.decide import decide
 from console.services.incidents import close_incident
 from console.services.notes import add_note
+from console.services.policies import policy_of, save_policy
 from console.stores import get_store
 from console.tasks import sweep
+from tests.console.conftest import Cast
 from tests.console.test_services_races import a_request, together
 from tests.recall_writer import RecordWriter
 from tests.store.memory_writer import MemoryWriter
@@ -139,6 +141,34 @@ def test_who_may_not_settle_it_corrects_nothing(memory: RecordWriter, ana: User,
         with pytest.raises(Http404):
             correct_end(ref, a_correction(), by=stranger)
     assert not Correction.objects.exists()
+
+
+def test_where_two_people_decide_whoever_decided_does_not_correct_alone(
+    memory: RecordWriter, ana: User, bea: User, amy: User, person: Cast
+) -> None:
+    both, cleo = person("both", "operator", "approver"), person("cleo", "operator", "approver")
+    ref = decided(memory, both)
+    save_policy("create_payment", {"second_person_when": "true"}, seen_version=policy_of("create_payment").version, by=amy)
+    before = turns_of(ref), kinds_of(ref)
+
+    refused = [correct_end(ref, a_correction(), by=user).kind for user in (ana, bea, both)]
+
+    assert refused == [CorrectionKind.NEEDS_SECOND] * 3
+    assert (turns_of(ref), kinds_of(ref)) == before
+    assert not Correction.objects.exists()
+    assert correct_end(ref, a_correction(), by=cleo).kind is CorrectionKind.WRITTEN
+
+
+def test_where_a_proof_of_identity_is_asked_for_a_correction_needs_one_too(memory: RecordWriter, ana: User, amy: User) -> None:
+    ref = decided(memory, ana)
+    save_policy("create_payment", {"step_up_when": "true"}, seen_version=policy_of("create_payment").version, by=amy)
+    now = datetime.now(UTC)
+
+    refused = [correct_end(ref, a_correction(confirmed_at=at), by=ana).kind for at in (None, now - timedelta(hours=1))]
+
+    assert refused == [CorrectionKind.CONFIRM] * 2
+    assert not Correction.objects.exists()
+    assert correct_end(ref, a_correction(confirmed_at=now), by=ana).kind is CorrectionKind.WRITTEN
 
 
 def test_a_living_agent_is_told_by_the_sweep_once_it_is_free(records: RecordWriter, ana: User, settings: Any) -> None:

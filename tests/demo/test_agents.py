@@ -148,13 +148,16 @@ def test_the_clean_agent_has_closed_everything(play: Play) -> None:
 
 
 def test_what_nobody_settled_is_not_repeated(play: Play) -> None:
+    paid = play.world.effects(PAYMENTS)
+
     told = play.resume("billing-agent-2")
 
     assert "## Unfinished actions" in told
     assert "create_payment: it may have happened; nobody has said yet" in told
     assert [call.tool for call in play.calls("billing-agent-2")] == ["lookup_order", "create_payment"]
     assert play.last_call("billing-agent-2").status == "unknown"
-    assert len(play.world.effects(PAYMENTS)) == 1
+    assert len(play.effects_of(play.last_call("billing-agent-2"))) == 1
+    assert play.world.effects(PAYMENTS) == paid
 
 
 def test_what_was_settled_as_done_is_read_and_not_repeated(play: Play) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from demo.__main__ import require_free, resume, the_agent
+from demo.__main__ import doubtful_agent, require_free, resume, the_agent
 from demo.home import Home, Refused
 from demo.stage import ROOT, inherited
+from tests.recall_writer import RecallWriter
 
 
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -65,6 +66,16 @@ def test_an_agent_that_is_nobody_or_two_is_refused_with_those_that_there_are(wan
 def test_where_there_is_one_store_agents_are_told_without_it() -> None:
     with pytest.raises(Refused, match=r"there are ops-agent-1, support-agent-7$"):
         the_agent("x", {"main": {"support-agent-7", "ops-agent-1", "somebody-else"}})
+
+
+def test_the_agent_to_try_is_one_in_doubt_of_whichever_shift_and_not_the_one_at_work(pg_url: str) -> None:
+    with RecallWriter(pg_url) as records:
+        records.create()
+        records.action("ops-agent-4", 1, tool="open_ticket", status="done")
+        records.action("outreach-agent-1", 1, tool="send_email")
+        records.action("support-agent-47", 1, tool="send_email")
+
+    assert doubtful_agent({"main": pg_url}) == "support-agent-47"
 
 
 def test_an_agent_of_another_store_than_the_running_demos_is_not_resumed(tmp_path: Path) -> None:

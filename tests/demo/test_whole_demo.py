@@ -22,7 +22,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def test_the_demo_says_where_it_is_and_has_calls_in_doubt(demo: Demo) -> None:
-    assert set(demo.said) == {"url", "username", "password", "token", "database_url", "stores"}
+    people = {"username", "password", "second_username", "second_password"}
+    assert set(demo.said) == {*people, "url", "token", "database_url", "stores"}
     assert demo.file.stat().st_mode & 0o777 == 0o600
     doubts = [item for item in demo.actions("?class=external") if item["state"] in ("interrupted", "unknown")]
     assert len(doubts) >= 3
@@ -70,8 +71,9 @@ def test_each_tool_has_somebody_to_ask_and_a_receipt_is_settled_by_that_alone(de
 
     assert {tool for _, tool in verdicts} == {"send_email", "create_payment", "open_ticket"}
     found = {agent for (agent, _), verdict in verdicts.items() if verdict["grade"] == "exact"}
-    assert found <= {"support-agent-7", "billing-agent-2", "ops-agent-4"}  # whose calls had an effect; a test settled one before
-    assert len(found) >= 2
+    had_an_effect = {"support-agent-7", "billing-agent-2", "billing-agent-9", "ops-agent-4"}
+    assert found == had_an_effect & {agent for agent, _ in verdicts}  # a test settled one before
+    assert len(found) >= 3
     assert {agent for (agent, _), verdict in verdicts.items() if verdict["outcome"] == "done"} == found
     processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end")
     (settled,) = demo.actions("?tool=send_receipt&state=done")
