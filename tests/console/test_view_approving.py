@@ -183,6 +183,7 @@ def test_the_foot_moves_with_the_decisions_state(memory: RecordWriter, ana: User
     assert client.get(watch.replace("proposed", "held"), headers=HTMX).status_code == 204
 
 
+@pytest.mark.usefixtures("quick_passwords")
 def test_a_fresh_proof_of_identity_is_asked_for_and_nothing_typed_is_lost(
     memory: RecordWriter, ana: User, gates: Callable[..., None]
 ) -> None:
