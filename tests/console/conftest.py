@@ -101,17 +101,18 @@ Cast = Callable[..., User]
 
 
 @cache
-def _hash_of_password() -> str:
-    """Slow by design, so once for the whole run."""
+def _hash_of_password(hasher: str) -> str:
+    """Slow by design, so once for the whole run. By the hasher of this test: with another one's, who signs in or confirms is hashed anew, and
+    every session of theirs ends."""
     return make_password(PASSWORD)
 
 
 @pytest.fixture
-def person(db: None) -> Cast:
+def person(db: None, settings: Settings) -> Cast:
     """Make a user with roles: `person("eve", "viewer", ("operator", "main", "send_email"))`."""
 
     def make(name: str, *roles: str | tuple[str, str, str], **fields: Any) -> User:
-        user = User.objects.create(username=name, password=_hash_of_password(), **fields)
+        user = User.objects.create(username=name, password=_hash_of_password(settings.PASSWORD_HASHERS[0]), **fields)
         for role in roles:
             kind, store, tool = (role, "", "") if isinstance(role, str) else role
             Grant.objects.create(user=user, role=kind, store=store, tool=tool)

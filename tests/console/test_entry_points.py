@@ -9,17 +9,32 @@ from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery import current_app
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.core.management import CommandError, call_command
+from django.db.models import Model
 from django.urls import URLPattern, URLResolver, reverse
 
 from actions.records import ActionRef
 from console import tasks, urls
 from console.api import api as routes
-from console.models import Decision
+from console.models import (
+    Batch,
+    Channel,
+    Claim,
+    Correction,
+    Decision,
+    Grant,
+    HandOver,
+    Inquiry,
+    Note,
+    Verification,
+)
+from console.services.bulk import draft_selected, review
 from console.services.policies import save_policy
 from console.services.tokens import create_agent_token
 from tests.console.conftest import Api, Cast
@@ -36,13 +51,26 @@ GATED_PAGES = {
     "decision-break-glass",
     "decision-withdraw",
     "decision-through",
+    *("bulk", "batch", "batch-undo", "batch-again"),
+    *("correction", "correction-withdraw"),
 }
+PAGES_OF_SETTLERS = {"action-claim", "action-note", "claims", "correction-preview", "decision-preview", "handover"}
+"""They decide nothing; whoever may not settle leaves nothing there either."""
 OTHER_PAGES = {
     *("action", "action-arguments", "action-ask", "action-result", "action-status", "agent", "agent-ask", "asking"),
-    *("decision-held", "decision-preview", "entry", "events", "eviction", "history", "hook", "incident", "incidents"),
+    *("decision-held", "entry", "events", "eviction", "history", "hook", "incident", "incidents"),
     *("incidents-banner", "healthz", "login", "logout", "proposals", "queue", "readyz", "resolver", "resolver-dry-run"),
     *("resolver-expressions", "resolver-hook", "resolver-new", "resolver-new-dry-run", "resolver-new-expressions", "resolvers"),
-    *("simulator", "stores", "theme", "tool", "tools"),
+    *("simulator", "stores", "theme", "tool", "tools", "tool-example"),
+    *("agents", "agent-briefing", "batch-cancel", "handover-band", "handover-dismiss", "saved-view", "saved-views"),
+    *("export", "exports", "export-manifest", "verification", "verify-now"),
+    *("people", "person", "notifications", "channel", "confirm", "password-forgotten", "password-choose", "password-change"),
+    *("settings", "settings-keys", "settings-mail", "settings-sessions"),
+    *("account_login", "account_logout", "account_reauthenticate", "account_signup"),
+    *("openid_connect_login", "openid_connect_callback", "socialaccount_connections", "socialaccount_signup"),
+    *("mfa_authenticate", "mfa_login_webauthn", "mfa_reauthenticate", "mfa_reauthenticate_webauthn", "mfa_index"),
+    *("mfa_activate_totp", "mfa_deactivate_totp", "mfa_view_recovery_codes", "mfa_generate_recovery_codes"),
+    *("mfa_list_webauthn", "mfa_add_webauthn", "mfa_edit_webauthn", "mfa_remove_webauthn"),
 }
 _ACTION = "/api/v1/actions/{store}/{agent}/{seq}"
 GATED_ROUTES = {
@@ -52,24 +80,41 @@ GATED_ROUTES = {
     ("post", f"{_ACTION}/decision/turn-down"),
     ("post", f"{_ACTION}/decision/break-glass"),
     ("post", f"{_ACTION}/decision/through-server"),
+    ("post", f"{_ACTION}/correction"),
+    ("delete", f"{_ACTION}/correction"),
+    ("post", "/api/v1/bulk"),
 }
 OTHER_ROUTES = {
     ("get", "/api/v1/actions"),
     ("get", _ACTION),
     ("get", f"{_ACTION}/decision"),
     ("post", f"{_ACTION}/resolve"),
+    ("post", f"{_ACTION}/claim"),
+    ("delete", f"{_ACTION}/claim"),
+    ("get", "/api/v1/bulk/{batch_id}"),
     ("post", "/api/v1/agents/{store}/{agent}/eviction"),
     ("get", "/api/v1/audit"),
 }
 GATED_COMMANDS = {
     "settle": ["done", "--reason", "seen in the dashboard"],
     "approve": ["--reason", "seen in the dashboard"],
+    "correct": ["failed", "--reason", "seen in the dashboard"],
 }
 OTHER_COMMANDS = {
     *("check_stores", "create_token", "create_user", "discover_stores", "evict", "open_actions", "prepare_store"),
-    *("reseal_secrets", "revoke_token", "set_role", "verify_audit"),
+    *("reseal_secrets", "revoke_token", "set_role", "verify_audit", "export_audit", "retain_audit", "sign_checkpoints"),
 }
-TASKS = {"deliver", "sweep", "ask", "sweep_inquiries", "recheck_failed"}
+ROW_OF_TASK: dict[str, type[Model] | None] = {
+    "deliver": Decision,
+    "deliver_correction": Correction,
+    "advance_batch": Batch,
+    "ask": Inquiry,
+    "notify": Channel,
+    "verify": Verification,
+    **dict.fromkeys(("sweep", "sweep_inquiries", "recheck_failed", "sweep_notices", "sign_checkpoints", "verify_all")),
+    "send_password_link": None,
+}
+"""Whose number a task is given."""
 
 PARTS = {
     "store": "main",
@@ -80,7 +125,12 @@ PARTS = {
     "number": 1,
     "provider": "generic",
     "token": "x",
+    "provider_id": "company",
+    "uidb64": "MQ",
+    "pk": 1,
+    "key": UUID(int=1),
 }
+ENDS_THE_SESSION = ("account_logout", "logout")
 
 
 @pytest.fixture
@@ -108,21 +158,27 @@ def operations() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_every_entry_point_is_listed() -> None:
-    assert {str(one.name) for one in pages(urls.urlpatterns)} == GATED_PAGES | OTHER_PAGES
+    assert {str(one.name) for one in pages(urls.urlpatterns)} == GATED_PAGES | PAGES_OF_SETTLERS | OTHER_PAGES
     assert set(operations()) == GATED_ROUTES | OTHER_ROUTES
     folder = Path(tasks.__file__).parent / "management" / "commands"
     assert {file.stem for file in folder.glob("[a-z]*.py")} == set(GATED_COMMANDS) | OTHER_COMMANDS
-    assert {name.rpartition(".")[2] for name in current_app.tasks if name.startswith("console.")} == TASKS
+    assert {name.rpartition(".")[2] for name in current_app.tasks if name.startswith("console.")} == set(ROW_OF_TASK)
 
 
-def what_is_sent(ref: ActionRef, row: Decision | None, page: dict[str, str]) -> dict[str, str]:
+def what_is_sent(ref: ActionRef, row: Decision | None, page: dict[str, str]) -> dict[str, Any]:
     """Everything that any of our forms or bodies asks for, as truthfully as an impatient person would fill it in."""
-    said = {
+    said: dict[str, Any] = {
         "outcome": "done",
         "reason": "seen in the dashboard",
         "glass_reason": "short",
         "confirm": "billing-7",
         "holder": "pod-a",
+        "ref": str(ref),
+        "refs": [str(ref)],
+        "text": "seen in the dashboard",
+        "correction_id": f"correction-{ref.seq}",
+        "batch_id": f"batch-{ref.seq}",
+        "note_id": f"note-{ref.seq}",
     }
     return {**page, **said, "decision_id": row.decision_id if row else f"decision-{ref.seq}"}
 
@@ -130,10 +186,10 @@ def what_is_sent(ref: ActionRef, row: Decision | None, page: dict[str, str]) -> 
 def try_pages(
     writer: RecordWriter, who: User, begin: Callable[[ActionRef], Decision | None], names: set[str] | None = None
 ) -> Iterator[tuple[str, ActionRef, Any]]:
-    """POST to every address (or to these), each about an action of its own. Signing out comes last."""
+    """POST to every address (or to these), each about an action of its own, a batch's about a batch of it. Signing out comes last."""
     client = browser(who, raise_request_exception=False)
     wanted = [one for one in pages(urls.urlpatterns) if names is None or one.name in names]
-    for seq, one in enumerate(sorted(wanted, key=lambda page: (page.name == "logout", str(page.name))), start=1):
+    for seq, one in enumerate(sorted(wanted, key=lambda page: (page.name in ENDS_THE_SESSION, str(page.name))), start=1):
         ref = payment(writer, seq)
         row = begin(ref)
         form = (
@@ -141,15 +197,32 @@ def try_pages(
             if row is None and one.name == "decision" and names is None
             else {}
         )
-        address = reverse(str(one.name), kwargs=_arguments(one, seq))
-        yield str(one.name), ref, client.post(address, what_is_sent(ref, row, form))
+        parts = _arguments(one, seq)
+        if "batch_id" in parts:
+            parts["batch_id"], form = _a_batch_of(ref, who)
+        answer = client.post(reverse(str(one.name), kwargs=parts), what_is_sent(ref, row, form))
+        assert answer.status_code < 500, (one.name, answer.content[:300])
+        assert "_auth_user_id" in client.session or one.name in ENDS_THE_SESSION, one.name
+        yield str(one.name), ref, answer
 
 
 def _arguments(one: URLPattern, seq: int) -> dict[str, Any]:
     """What this address is made of; the converters of the patterns around it are Django's own business."""
-    if str(one.name).startswith(("action", "decision")):
+    if str(one.name).startswith(("action", "correction", "decision")):
         return {"store": "main", "agent": "billing-7", "seq": seq}
     return {name: PARTS[name] for name in one.pattern.converters}
+
+
+def _a_batch_of(ref: ActionRef, who: User) -> tuple[str, dict[str, str]]:
+    """A preview of this person's, with what binds its button to it; for those who may make none, somebody else's."""
+    try:
+        batch = draft_selected([ref], by=who)
+    except PermissionDenied:
+        another, _ = User.objects.get_or_create(username="another")
+        Grant.objects.get_or_create(user=another, role="operator")
+        batch = draft_selected([ref], by=another)
+    weighed = review(batch, outcome="done", reason="seen in the dashboard", by=who)
+    return batch.batch_id, {"seen": weighed.digest}
 
 
 def try_routes(
@@ -166,9 +239,10 @@ def try_routes(
         if method == "delete":
             yield f"{method} {path}", ref, caller.delete(address)[0]
             continue
-        body: dict[str, str] = {}
+        body: dict[str, Any] = {}
         if "requestBody" in one:
-            name = one["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            schema = one["requestBody"]["content"]["application/json"]["schema"]
+            name = next(way["$ref"] for way in schema.get("anyOf", [schema]) if "$ref" in way).rpartition("/")[2]
             sent = what_is_sent(ref, row, {})
             body = {field: sent[field] for field in schemas[name]["properties"] if field in sent}
             if path.endswith("break-glass"):
@@ -234,9 +308,16 @@ def test_nothing_is_written_at_once_where_a_second_person_is_asked_for(
     assert set(Decision.objects.values_list("state", flat=True)) == {"proposed"}
     assert Decision.objects.count() == 3
     assert (seen["decision"], seen[f"post {_ACTION}/decision"]) == (202, 202)
-    for task in TASKS:
-        one = getattr(tasks, task)
-        one(*Decision.objects.values_list("pk", flat=True)[:1]) if task in ("deliver", "ask") else one()
+    assert (seen["batch"], seen["post /api/v1/bulk"]) == (302, 202)
+    assert Batch.objects.filter(state="running").count() == 2
+    for name, model in ROW_OF_TASK.items():
+        task = getattr(tasks, name)
+        for pk in model.objects.values_list("pk", flat=True) if model else ():
+            task(pk)
+        if model is None:
+            task("all") if name == "send_password_link" else task()
+    assert not Batch.objects.filter(state="running").exists()
+    assert list(Decision.objects.values_list("state", flat=True)) == ["proposed"] * 5  # and each batch's own
     assert all(nothing_written(row.ref) for row in Decision.objects.all())
 
 
@@ -247,7 +328,7 @@ def test_who_may_not_settle_keeps_nothing_anywhere(
     who = person("who", *([role] if role else []))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.conf.settings.ROOT_URLCONF", "console.urls")
-        for name, ref, answer in try_pages(memory, who, lambda ref: None, GATED_PAGES):
+        for name, ref, answer in try_pages(memory, who, lambda ref: None, GATED_PAGES | PAGES_OF_SETTLERS):
             assert nothing_written(ref), name
             assert answer.status_code in (403, 404), (name, answer.status_code)
     for name, ref, status in try_routes(memory, api(who), lambda ref: None):
@@ -256,7 +337,9 @@ def test_who_may_not_settle_keeps_nothing_anywhere(
     for name, ref, said in try_commands(memory, who, lambda ref: None):
         assert nothing_written(ref), name
         assert said != "done", name
-    assert not Decision.objects.exists()
+    for model in (Decision, Correction, Claim, Note, HandOver):
+        assert not model.objects.exists(), model
+    assert not Batch.objects.exclude(username="another", state="draft").exists()
 
 
 def test_an_agents_own_token_decides_and_approves_nothing(memory: RecordWriter, ana: User, own_addresses: None) -> None:
@@ -265,6 +348,8 @@ def test_an_agents_own_token_decides_and_approves_nothing(memory: RecordWriter, 
         assert status == 403, name
         assert nothing_written(ref), name
     assert set(Decision.objects.values_list("state", flat=True)) == {"proposed"}
+    for model in (Batch, Correction, Claim):
+        assert not model.objects.exists(), model
 
 
 def test_a_hold_is_ended_by_its_time_alone(memory: RecordWriter, ana: User, amy: User) -> None:

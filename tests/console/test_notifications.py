@@ -32,7 +32,7 @@ from local.processes import free_port
 from tests.console.conftest import Cast
 from tests.console.view_helpers import browser, text_of
 from tests.console.workers import Worker, wait_for
-from tests.hostile.corpus import CORPUS
+from tests.hostile.corpus import CORPUS, Hostile
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.resolvers.web_server import Asked, Conversation, WebServer, serve
 
@@ -474,15 +474,14 @@ def test_the_address_is_kept_encrypted_and_follows_a_rotation(
 
 
 @pytest.mark.parametrize("hostile", CORPUS, ids=lambda one: one.name)
-def test_nothing_that_an_agent_wrote_is_ever_sent(channel: Channel, hostile: Any) -> None:
-    said = compose(
-        [Notice(channel=channel, event="money", ref="r", store="main", tool=as_column(hostile.text), agent=hostile.text, seq=1)]
-    )
+def test_nothing_that_an_agent_wrote_is_ever_sent(channel: Channel, hostile: Hostile) -> None:
+    wrote = hostile.text if hostile.args is None else hostile.args
+    said = compose([Notice(channel=channel, event="money", ref="r", store="main", tool=as_column(wrote), agent=wrote, seq=1)])
 
     assert said.subject == "Settle: a call that moves money is in doubt"
     assert "(a tool)" in said.text
     assert said.text.isascii()
-    for never in hostile.never:
+    for never in (*hostile.never, *hostile.secrets):
         assert never not in said.text
 
 

@@ -22,6 +22,7 @@ from console.services.batches import advance, again, cancel, items_showing, prog
 from console.services.bulk import BatchCommitted, BulkRefused, commit, draft_matching, draft_selected, overview_of, review
 from console.services.decide import DecisionRequest, decide
 from console.services.deliver import deliver
+from console.services.policies import save_policy
 from console.stores import get_store
 from tests.console import own_resolver as world
 from tests.console.conftest import Cast
@@ -464,3 +465,32 @@ def test_a_step_costs_the_same_statements_however_many_wait(
     with django_assert_max_num_queries(45):
         assert advance(batch.pk) is True
     assert progress_of((batch,))[batch.pk].written == 1
+
+
+# --- the gates of each tool ------------------------------------------------------------------------------------------
+
+
+def test_each_item_meets_the_gates_of_its_tool(memory: RecordWriter, ana: User, amy: User) -> None:
+    gates = {"pay": {"second_person_when": "true"}, "wire": {"step_up_when": "true"}, "mail": {"hold_s": 600}}
+    for tool, rule in gates.items():
+        save_policy(tool, rule, seen_version=0, by=amy)
+    refs = [memory.action(f"{tool}-1", 1, tool=tool) for tool in ("pay", "wire", "mail", "open_ticket")]
+
+    batch = work(gone(draft_selected(refs, by=ana), ana))
+
+    assert {item.agent: item.outcome_shown for item in items_showing(batch, "")} == {
+        "pay-1": "proposed",
+        "wire-1": "refused",
+        "mail-1": "held",
+        "open_ticket-1": "written",
+    }
+    assert [settled(ref) for ref in refs] == [0, 0, 0, 1]
+    (refused,) = (item for item in items_showing(batch, "") if item.agent == "wire-1")
+    assert "prove who you are first" in refused.why
+    progress = progress_of((batch,))[batch.pk]
+    assert (progress.on_its_way, progress.can_withdraw, progress.failed) == (2, 2, 1)
+
+    undone = work(undo(batch.batch_id, by=ana))
+
+    assert sorted(shown(undone)) == ["refused", "withdrawn", "withdrawn", "written"]
+    assert [settled(ref) for ref in refs] == [0, 0, 0, 1]

@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
+from django.utils import timezone
 
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus, Turn
@@ -292,3 +293,43 @@ def test_one_id_is_a_note_or_a_correction(memory: RecordWriter, ana: User) -> No
 
     assert (Note.objects.count(), Correction.objects.count(), len(turns_of(ref))) == (1, 0, 1)
     assert get_action(get_store("main"), ref).action.status is ActionStatus.DONE  # type: ignore[union-attr]
+
+
+# --- the gates of its tool -------------------------------------------------------------------------------------------
+
+
+def test_where_two_people_decide_only_somebody_else_who_may_approve_takes_a_decision_back(
+    memory: RecordWriter, person: Cast, bea: User, amy: User
+) -> None:
+    both = person("both", "operator", "approver", email="both@example.com")
+    twin = person("twin", "operator", "approver", email=" Both@example.COM")
+    other = person("other", "operator", "approver")
+    ref = decided(memory, both)
+    save_policy("create_payment", {"second_person_when": "true"}, seen_version=0, by=amy)
+
+    for who in (both, twin, bea):
+        answer = correct_end(ref, a_correction(), by=who)
+        assert (answer.kind, answer.correction) == (CorrectionKind.NEEDS_SECOND, None), who
+        assert "(a second person when true (policy 1))" in answer.detail
+    assert not Correction.objects.exists()
+    assert (len(turns_of(ref)), kinds_of(ref)) == (1, ["settled"])
+
+    assert correct_end(ref, a_correction(), by=other).kind is CorrectionKind.WRITTEN
+    # What was said last is the word that nobody takes back alone.
+    assert correct_end(ref, a_correction("unknown"), by=other).kind is CorrectionKind.NEEDS_SECOND
+    assert len(turns_of(ref)) == 2
+
+
+def test_a_correction_asks_for_the_fresh_proof_that_a_decision_asks_for(memory: RecordWriter, ana: User, amy: User) -> None:
+    ref = decided(memory, ana)
+    save_policy("create_payment", {"step_up_when": "outcome != 'done'"}, seen_version=0, by=amy)
+    now = timezone.now()
+
+    for proved in (None, now - timedelta(minutes=11), now + timedelta(minutes=1)):
+        answer = correct_end(ref, a_correction(confirmed_at=proved), by=ana)
+        assert (answer.kind, answer.correction) == (CorrectionKind.CONFIRM, None), proved
+    assert not Correction.objects.exists()
+    assert len(turns_of(ref)) == 1
+
+    answer = correct_end(ref, a_correction(confirmed_at=now - timedelta(minutes=9)), by=ana)
+    assert (answer.kind, len(turns_of(ref))) == (CorrectionKind.WRITTEN, 2)

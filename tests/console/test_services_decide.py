@@ -659,7 +659,7 @@ def test_every_change_moves_the_change_number(alive: ActionRef, ana: User) -> No
 def test_a_decision_costs_few_queries(memory: RecordWriter, ana: User, django_assert_max_num_queries: Any) -> None:
     for seq in range(1, 30):
         memory.action("billing-7", seq)
-    with django_assert_max_num_queries(22):  # savepoints of the test, three looks at the policies and the end of claims included
+    with django_assert_max_num_queries(23):  # savepoints of the test, four looks at the policies and the end of claims included
         decide(ActionRef("main", "billing-7", 7), a_request(), by=ana)
 
 

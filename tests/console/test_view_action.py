@@ -266,9 +266,8 @@ def test_it_costs_the_same_however_long_the_story(
     client = browser(ana)
     client.get(path_of(ref))
 
-    with django_assert_num_queries(
-        10
-    ):  # session, user, roles, policies, decision, notes, claim; inquiry, policy, incidents of it, open incidents
+    # session, user, roles, policies, decision, notes, claim; inquiry, policy, incidents of it, open incidents
+    with django_assert_num_queries(11):
         client.get(path_of(ref))
 
 

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from actions.records import ActionRef, ActionStatus
 from console.models import Decision
 from console.services.policies import policy_of, save_policy
-from tests.console.conftest import Cast
+from tests.console.conftest import PASSWORD, Cast
 from tests.console.test_services_approve import cleo, gates, nothing_written, payment, proposed
 from tests.console.test_services_decide import status_of
 from tests.console.view_helpers import HTMX, browser, filled, path_of, text_of, words_of
@@ -183,6 +183,7 @@ def test_the_foot_moves_with_the_decisions_state(memory: RecordWriter, ana: User
     assert client.get(watch.replace("proposed", "held"), headers=HTMX).status_code == 204
 
 
+@pytest.mark.usefixtures("quick_passwords")
 def test_a_fresh_proof_of_identity_is_asked_for_and_nothing_typed_is_lost(
     memory: RecordWriter, ana: User, gates: Callable[..., None]
 ) -> None:
@@ -197,11 +198,21 @@ def test_a_fresh_proof_of_identity_is_asked_for_and_nothing_typed_is_lost(
     assert 'href="/confirm/?next=%2Factions%2Fmain%2Fbilling-7%2F1%2F"' in html
     assert 'value="seen in the dashboard"' in html
     assert not Decision.objects.exists()
-    session = client.session
-    session["confirmed_at"] = (timezone.now() - timedelta(minutes=9)).isoformat()
-    session.save()
+    assert client.post("/confirm/", {"password": PASSWORD, "next": path_of(ref)})["Location"] == path_of(ref)
 
+    _proved(client, ago=timedelta(minutes=11))
+    assert client.post(path_of(ref, "decision/"), form, headers=HTMX).status_code == 403
+    assert not Decision.objects.exists()
+    _proved(client, ago=timedelta(minutes=9))
     assert client.post(path_of(ref, "decision/"), form, headers=HTMX).status_code == 201
+
+
+def _proved(client: Client, *, ago: timedelta) -> None:
+    """What this session has proved, it has proved so long ago."""
+    session = client.session
+    for record in session["account_authentication_methods"]:
+        record["at"] = (timezone.now() - ago).timestamp()
+    session.save()
 
 
 @pytest.mark.usefixtures("gates")

@@ -15,8 +15,9 @@ from django.test import Client
 from actions.records import ActionRef, Turn
 from console.models import Correction, Incident
 from console.services.decide import decide
+from console.services.policies import save_policy
 from console.stores import get_store
-from tests.console.conftest import Api
+from tests.console.conftest import PASSWORD, Api
 from tests.console.test_services_races import a_request
 from tests.console.view_helpers import HTMX, browser, hidden, path_of, text_of
 from tests.recall_writer import RecordWriter
@@ -144,6 +145,25 @@ def test_a_correction_that_waits_is_shown_and_taken_back(memory: RecordWriter, a
     assert client.post(path_of(ref, "correction/withdraw/")).status_code == 302
     assert "on its way" not in text_of(client.get(path_of(ref)).content.decode())
     assert (Correction.objects.get().state, len(turns_of(ref))) == ("withdrawn", 1)
+
+
+@pytest.mark.usefixtures("quick_passwords")
+def test_a_fresh_proof_of_identity_is_asked_for_and_nothing_typed_is_lost(memory: RecordWriter, ana: User, amy: User) -> None:
+    ref = decided(memory, ana)
+    save_policy("create_payment", {"step_up_when": "true"}, seen_version=0, by=amy)
+    client = browser(ana)
+    form = filled(client, ref)
+
+    asked = client.post(path_of(ref, "correction/"), form, headers=HTMX)
+
+    html = asked.content.decode()
+    assert (asked.status_code, len(turns_of(ref)), Correction.objects.exists()) == (403, 1, False)
+    assert 'href="/confirm/?next=%2Factions%2Fmain%2Fbilling-7%2F1%2Fcorrection%2F"' in html
+    assert "has &lt;no&gt; such payment" in html
+    client.post("/confirm/", {"password": PASSWORD})
+    form |= {name: value for name, value in hidden(html).items() if name == "turn_seen"}
+    assert client.post(path_of(ref, "correction/"), form, headers=HTMX).status_code == 201
+    assert len(turns_of(ref)) == 2
 
 
 def test_the_api_corrects_once_and_says_what_it_came_to(memory: RecordWriter, ana: User, ben: User, api: ApiFor) -> None:
