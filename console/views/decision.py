@@ -220,10 +220,12 @@ def _form(request: HttpRequest, item: ActionItem, form: DecisionForm, *, status:
 def foot(request: HttpRequest, ref: ActionRef, decision_id: str, was: str = "") -> HttpResponse:
     """What became of the decision that the foot shows as on its way; nothing (204) as long as it is, and in the state that is shown."""
     row = Decision.objects.filter(decision_id=decision_id, store=ref.store, agent=ref.agent, seq=ref.seq).first()
-    if row is None or (row.is_pending and was in ("", row.state)):
-        item_or_404(request.user, ref, Right.READ)
-        return HttpResponse(status=204)
-    if row.is_pending:
+    if row is None or row.is_pending:
+        item = item_or_404(request.user, ref, Right.READ)
+        # Its store may have it already and its row not yet: a moment later the row says what became of it.
+        is_between = item.action is not None and not item.action.is_open
+        if row is None or was in ("", row.state) or is_between:
+            return HttpResponse(status=204)
         return _panel(request, ref, None, {}, status=200, right=Right.READ)
     kind, template = _BECAME.get(DecisionState(row.state), (AnswerKind.NOTHING, "nothing"))
     answer = Answer(kind=kind, detail=row.why, decision=row)

@@ -92,6 +92,21 @@ def test_it_can_be_done_with_the_keyboard_alone(records: RecallWriter, ana: User
     assert records.body_of("m-1:act:1")["status"] == "started"
 
 
+def test_on_paper_an_action_stands_alone_with_nothing_to_press(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1, args={"to": "b@example.com", "subject": "Refund"})
+    page = signed_in(ana)
+    page.goto("/?open=main/m-1/1")
+    expect(page.locator("#decision-form")).to_be_visible()
+
+    page.emulate_media(media="print")
+
+    expect(page.locator("#claim")).to_contain_text("b@example.com")
+    expect(page.locator("#claim")).to_be_visible()
+    expect(page.locator("#record")).to_be_visible()
+    for pressed in ("button", "form", ".topbar", ".split > .list"):
+        expect(page.locator(f"{pressed}:visible")).to_have_count(0)
+
+
 def test_no_key_decides_anything_by_itself(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
     page = signed_in(ana)

@@ -12,7 +12,7 @@ from console.models import Decision
 from tests.browser.conftest import SignedIn
 from tests.recall_writer import RecallWriter
 
-KEYS = ("j", "k", "o", "x", "c", "r", "d", "f", "/", "?")
+KEYS = ("j", "k", "o", "x", "c", "n", "r", "d", "f", "/", "?")
 SEEN = """() => JSON.stringify([
     location.href, document.activeElement.id || document.activeElement.tagName,
     [...document.querySelectorAll("dialog[open]")].map((dialog) => dialog.id),
@@ -71,7 +71,7 @@ def test_each_key_does_what_the_help_says(queue: Page) -> None:
     press("Escape")
     press("?")
     expect(queue.locator("#help")).to_be_visible()
-    assert set(queue.locator("#help kbd").all_inner_texts()) == {*KEYS, "Enter", "Esc"}
+    assert set(queue.locator("#help kbd").all_inner_texts()) == {*KEYS, "Ctrl", "Enter", "Esc"}
     press("Escape")
     expect(queue.locator("#help")).to_be_hidden()
     press("Escape")
