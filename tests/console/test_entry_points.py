@@ -129,6 +129,7 @@ PARTS = {
     "uidb64": "MQ",
     "pk": 1,
     "key": UUID(int=1),
+    "batch_id": "",  # one is made for each
 }
 ENDS_THE_SESSION = ("account_logout", "logout")
 
