@@ -79,15 +79,17 @@ def write_briefing(
     newest_turn: int = 0,
     budget: int = TOKEN_BUDGET,
     redact: Callable[[str], str] = str,
+    args_of: Callable[[Action], str] | None = None,
 ) -> Briefing:
     """The briefing over these records: open `actions` as they stand (see `as_resumed`), pointers by name, turns newest first.
 
-    `redact` changes what is written, never what is chosen: what fits is reckoned with the words as they are stored.
+    `redact`, and `args_of` for the arguments of an action, change what is written, never what is chosen: what fits is reckoned with the
+    words as they are stored.
     """
     has_begun = working_state is not None or bool(turns) or newest_turn > 0
 
-    def fixed(show: Callable[[str], str]) -> str:
-        parts = [(_RESUMING if has_begun else _FIRST_START).format(agent), *_actions(actions, show)]
+    def fixed(show: Callable[[str], str], args_of: Callable[[Action], str] | None = None) -> str:
+        parts = [(_RESUMING if has_begun else _FIRST_START).format(agent), *_actions(actions, show, args_of)]
         return "".join([*parts, *_state(working_state, show), *_pointers(pointers, show)])
 
     recent = sorted(turns, key=lambda turn: turn.seq)[-MAX_TURNS:]
@@ -95,8 +97,8 @@ def write_briefing(
     left = max(budget - _tokens(fixed(str)), 0)
     kept_turns, kept_outputs = _choose(recent, newest_outputs, left)
 
-    def whole(show: Callable[[str], str]) -> str:
-        parts = [fixed(show)]
+    def whole(show: Callable[[str], str], args_of: Callable[[Action], str] | None = None) -> str:
+        parts = [fixed(show, args_of)]
         if kept_outputs:
             parts.append("\n## Stored tool outputs (fetch by ref when you need the detail)\n")
             parts += [_output(output, show) for output in kept_outputs]
@@ -106,7 +108,7 @@ def write_briefing(
         return "".join(parts)
 
     return Briefing(
-        text=whole(redact),
+        text=whole(redact, args_of),
         tokens=_tokens(whole(str)),
         turns_left_out=len(recent) - len(kept_turns),
         outputs_left_out=len(newest_outputs) - len(kept_outputs),
@@ -145,12 +147,14 @@ def _first_within(outputs: Sequence[Output], budget: int) -> tuple[Sequence[Outp
     return outputs, cost
 
 
-def _actions(actions: Sequence[Action], show: Callable[[str], str]) -> Iterable[str]:
+def _actions(
+    actions: Sequence[Action], show: Callable[[str], str], args_of: Callable[[Action], str] | None = None
+) -> Iterable[str]:
     if not actions:
         return
     yield _UNFINISHED
     for number, action in enumerate(actions, start=1):
-        args = _cut(_one_line(show(action.args)))
+        args = _cut(_one_line(show(args_of(action) if args_of else action.args)))
         key = f"{action.action_class}, key {action.key}"
         yield f"{number}. {show(action.tool)}({args}) [{key}] started {_second(action.started_at)}\n"
         yield f"   {_ADVICE.get(action.action_class) or (_UNKNOWN if action.status is ActionStatus.UNKNOWN else _STARTED)}\n"

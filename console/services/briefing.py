@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from actions.arguments import parse_arguments
 from actions.records import OPEN_STATUSES, Action, ActionStatus, Unreadable
+from actions.redaction import redact_arguments
+from actions.tool_rules import NO_RULES, ToolRules
 from agents.briefing import MAX_OUTPUTS, MAX_TURNS, Briefing, as_resumed, write_briefing
 from console.stores import ActionStore
 from console.untrusted import redact_any
@@ -30,8 +33,8 @@ class NextBriefing:
     is_empty: bool  # there is nothing of this agent
 
 
-def next_briefing(store: ActionStore, agent: str) -> NextBriefing:
-    """Seven bounded reads, not one snapshot. Raises StoreError as they do."""
+def next_briefing(store: ActionStore, agent: str, *, rules: ToolRules = NO_RULES) -> NextBriefing:
+    """Seven bounded reads, not one snapshot. `rules` say what is hidden of each tool's arguments. Raises StoreError as the reads do."""
     lease, state = store.find_lease(agent), store.find_working_state(agent)
     readings = store.read_actions(OPEN_STATUSES, limit=2 * LISTED_BY_RECALL + 1, agent=agent).readings
     broken: list[Unreadable] = []
@@ -40,6 +43,9 @@ def next_briefing(store: ActionStore, agent: str) -> NextBriefing:
     outputs = _readable(store.list_outputs(agent, limit=MAX_OUTPUTS), broken)
     turns = _readable(store.list_turns(agent, limit=MAX_TURNS), broken)
     states = _readable([state] if state is not None else [], broken)
+
+    def without_hidden(action: Action) -> str:
+        return redact_arguments(parse_arguments(action.args), rules.of(action.tool).redacted).text
 
     def write(*, is_redacted: bool) -> Briefing:
         return write_briefing(
@@ -51,6 +57,7 @@ def next_briefing(store: ActionStore, agent: str) -> NextBriefing:
             turns=turns,
             newest_turn=states[0].turn_seq if states else 0,
             redact=redact_any if is_redacted else str,
+            args_of=without_hidden if is_redacted else None,
         )
 
     shown = write(is_redacted=True)

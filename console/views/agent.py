@@ -119,7 +119,7 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
 def briefing(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     """What the agent's next process will read; for those who may see every tool of its store."""
     kept = store_of_agent_or_404(request.user, store, agent, Right.READ)
-    found = next_briefing(kept, agent)
+    found = next_briefing(kept, agent, rules=read_rules())
     if found.is_empty:
         raise Http404(f"store {store} has no agent {agent}")
     context = {

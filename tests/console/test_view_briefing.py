@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from console.services.decide import DecisionRequest, decide
+from console.services.policies import save_policy
 from tests.console.view_helpers import BACK, HTMX, browser, text_of
 from tests.recall_writer import RecordWriter
 
@@ -45,6 +46,21 @@ def test_secrets_are_hidden_and_that_is_said(memory: RecordWriter, ana: User) ->
 
     assert SECRET not in html
     assert "hunter2" not in html
+    assert "Secrets are hidden here" in html
+
+
+def test_what_a_tools_policy_hides_is_hidden_here_too(memory: RecordWriter, ana: User, amy: User) -> None:
+    args = {"who": {"iban": "DE02-1203-0000", "name": "ACME"}, "iban": "DE03-4405-0000"}
+    memory.action("m-1", 1, tool="sync", args=args)
+    memory.action("m-1", 2, tool="open_ticket", args={"title": "about DE02"})
+    save_policy("sync", {"redacted": "IBAN"}, seen_version=0, by=amy)
+
+    html = browser(ana).get(PATH).content.decode()
+
+    assert "DE02-" not in html
+    assert "DE03-" not in html
+    assert '"name":"ACME"' in text_of(html).replace(": ", ":")
+    assert "about DE02" in html
     assert "Secrets are hidden here" in html
 
 
