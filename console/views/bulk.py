@@ -26,6 +26,7 @@ from console.services.bulk import BatchCommitted, BulkRefused, Review
 from console.services.decide import LATER
 from console.tasks import send_batch
 from console.texts import take_texts
+from console.tool_rules import read_book
 from console.views.gate import only_post, signed_in
 from console.words import BATCH_STATES, BECAME, OUTCOME_LABELS, OUTCOMES, STATES, Became
 
@@ -164,6 +165,7 @@ def _preview(
     overview = bulk.overview_of(found)
     rows, older = _rows(request, found)
     against = weighed.against if weighed else ()
+    _hide_anew(found, [item for item, _ in against[:MAX_TICKS]])
     context = {
         "batch": found,
         "overview": overview,
@@ -261,6 +263,7 @@ def _rows(request: HttpRequest, found: Batch, *, shown: str = "") -> tuple[list[
     said = request.GET.get("after", "")
     after = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
     items = list(running.items_showing(found, shown).filter(number__gt=after)[: ROWS + 1])
+    _hide_anew(found, items)
     may_see, is_mine = visible(request.user), found.by_id == request.user.pk
     rows = [
         Row(
@@ -272,6 +275,14 @@ def _rows(request: HttpRequest, found: Batch, *, shown: str = "") -> tuple[list[
         for item in items[:ROWS]
     ]
     return rows, rows[-1].item.number if len(items) > ROWS else None
+
+
+def _hide_anew(found: Batch, items: Sequence[BatchItem]) -> None:
+    """Sentences were kept when the preview was made. Where a policy came later that hides something, its tool's are not shown any more."""
+    if items:
+        later = {tool for tool, one in read_book().policies.items() if one.redacted_names and one.created_at > found.created_at}
+        for item in items:
+            item.sentence = "" if item.tool in later else item.sentence
 
 
 def _user(request: HttpRequest) -> User:

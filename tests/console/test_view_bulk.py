@@ -16,6 +16,7 @@ from console.models import Batch, Decision, Grant
 from console.services import batches
 from console.services.bulk import draft_selected
 from console.services.decide import DecisionRequest, decide
+from console.services.policies import save_policy
 from tests.console.conftest import Api
 from tests.console.test_services_bulk import mails, shown, status_of, work
 from tests.console.view_helpers import HTMX, browser, hidden, path_of, words_of
@@ -339,3 +340,20 @@ def test_a_draft_that_nobody_sent_decides_nothing_and_is_not_listed(memory: Reco
     assert "No batch yet." in page
     assert path_of(ActionRef("main", "a-1", 1)) not in page
     assert batches.claim_due(10) == []
+
+
+def test_what_a_policy_hides_since_the_preview_is_not_shown_there_either(memory: RecordWriter, ana: User, amy: User) -> None:
+    hidden_now, plain = memory.action("a-1", 1, args={"to": "ana@example.com"}), memory.action("a-2", 1, tool="open_ticket")
+    client = browser(ana)
+    address = preview(client, hidden_now, plain)
+    assert "ana@example.com" in client.get(address).content.decode()
+    save_policy("send_email", {"redacted": "to"}, seen_version=0, by=amy)
+
+    before = client.get(address).content.decode()
+    assert send(client, address).status_code == 302
+    work(Batch.objects.get())
+    after = client.get(address).content.decode()
+
+    assert "ana@example.com" not in before + after
+    assert f">{hidden_now}<" in re.sub(r"</?bdi[^>]*>", "", after)
+    assert "2 of 2" in words_of(after)
