@@ -318,6 +318,19 @@ def test_the_foot_learns_what_became_of_the_decision_it_shows(memory: RecordWrit
     assert "before you" not in said(late)
 
 
+def test_the_foot_says_nothing_while_the_store_has_it_and_the_row_does_not_say_so_yet(memory: RecordWriter, ana: User) -> None:
+    memory.lease("m-1", state="live")
+    ref = memory.action("m-1", 1)
+    client = browser(ana)
+    decision_id = hidden(post(client, ref, filled(client, ref)).content.decode())["decision_id"]
+    memory.action("m-1", 1, status="done", result="done")
+
+    response = client.get(path_of(ref, f"status/?foot={decision_id}&was=proposed"), headers=HTMX)
+
+    assert response.status_code == 204
+    assert Decision.objects.get().state == "waiting"
+
+
 def test_the_foot_learns_of_a_withdrawal_by_somebody_else(memory: RecordWriter, ana: User, bea: User) -> None:
     memory.lease("m-1", state="live")
     ref = memory.action("m-1", 1)
