@@ -169,16 +169,21 @@
     // A live part keeps what it showed while the console cannot say anything newer.
     if (event.detail.xhr.status >= 400 && event.detail.elt.hasAttribute("data-live-part")) { event.detail.shouldSwap = false; say("off"); }
   });
+  // Open before anybody can press a key in it: what is not shown takes no focus. Two lines become one or the other way round: the strip stays
+  // where it was under the pointer.
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    const target = event.detail.target;
+    if (target.id !== "pane") return;
+    const opened = find(`.strip a[data-pane="${CSS.escape(find("#action", target)?.dataset.ref || "")}"]`), list = find(".split > .list");
+    const before = opened ? opened.getBoundingClientRect().top : 0;
+    find(".split").setAttribute("data-open", "");
+    if (opened) { list.scrollTop += opened.getBoundingClientRect().top - before; opened.scrollIntoView({ block: "nearest" }); }
+    target.scrollTop = 0;
+  });
   document.body.addEventListener("htmx:afterSettle", (event) => {
     const target = event.detail.target;
     if (target.id === "pane") {
-      // Two lines become one or the other way round: the strip stays where it was under the pointer.
-      const opened = find(`.strip a[data-pane="${CSS.escape(find("#action", target)?.dataset.ref || "")}"]`), list = find(".split > .list");
-      const before = opened ? opened.getBoundingClientRect().top : 0;
-      find(".split").setAttribute("data-open", "");
-      if (opened) { list.scrollTop += opened.getBoundingClientRect().top - before; opened.scrollIntoView({ block: "nearest" }); }
-      target.scrollTop = 0;
- mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; if (!target.contains(document.activeElement)) head.focus({ preventScroll: true });
+      mark(); prepare(target); const head = find("h1", target); head.tabIndex = -1; if (!target.contains(document.activeElement)) head.focus({ preventScroll: true });
     }
     if (target.id === "queue" && event.detail.elt.id === "queue") {
       for (const strip of all("#queue .strip")) if (versions.size && versions.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
