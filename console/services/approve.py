@@ -200,7 +200,7 @@ def approver(by: User) -> str:
 
 def _find(ref: ActionRef, decision_id: str) -> Decision | None:
     rows = Decision.objects.select_related("by").filter(store=ref.store, agent=ref.agent, seq=ref.seq)
-    return rows.filter(decision_id=decision_id[:64]).first()
+    return rows.filter(decision_id=as_column(decision_id[:64])).first()
 
 
 def _check_reason(reason: str, *, needed: str = "", least: int = 1) -> None:

@@ -299,7 +299,7 @@ def again(batch_id: str, *, by: User) -> Batch:
 
 def find_batch(user: Person, batch_id: str) -> Batch:
     """A batch of this person's, or, for an admin of everything, anybody's. Raises Http404: there is none, or it is not theirs to see."""
-    batch = Batch.objects.filter(batch_id=batch_id).first()
+    batch = Batch.objects.filter(batch_id=as_column(batch_id)).first()
     if batch is None or (batch.by_id != user.pk and not may(user, Right.ADMIN)):
         raise Http404("there is no such batch")
     return batch
@@ -310,7 +310,7 @@ def find_own(user: User, batch_id: str) -> Batch | None:
 
     Raises BatchCommitted: the id is somebody else's. Nothing of theirs is told.
     """
-    batch = Batch.objects.filter(batch_id=batch_id).first()
+    batch = Batch.objects.filter(batch_id=as_column(batch_id)).first()
     if batch is not None and batch.by_id != user.pk:
         raise BatchCommitted(batch, "this batch id was used before; make a new one")
     return batch
@@ -414,7 +414,7 @@ def failed_refs(user: Person, batch_id: str) -> frozenset[ActionRef]:
 
 def _own(user: User, batch_id: str) -> Batch:
     """A batch of this person's alone: nobody decides or takes back under another one's name."""
-    batch = Batch.objects.filter(batch_id=batch_id, by=user).first()
+    batch = Batch.objects.filter(batch_id=as_column(batch_id), by=user).first()
     if batch is None:
         raise Http404("there is no such batch of yours")
     return batch

@@ -84,7 +84,7 @@ def take_over(ref: ActionRef, *, whose: str, by: User) -> ClaimAnswer:
         end_claims(ref)
         return _closed(item)
     with transaction.atomic():
-        theirs = claims_on(ref).filter(ended_at=None, username=whose).exclude(by=by)
+        theirs = claims_on(ref).filter(ended_at=None, username=as_column(whose)).exclude(by=by)
         had = end(theirs, ClaimEnd.TAKEN_OVER, by=by.get_username()) == 1
         return _claim(item, by, taken_from=whose if had else "")
 

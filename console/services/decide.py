@@ -424,7 +424,7 @@ def _to_withdraw(ref: ActionRef, decision_id: str) -> Decision | None:
     if not is_possible(ref):
         return None
     rows = Decision.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq)
-    withdrawn = rows.filter(state=DecisionState.WITHDRAWN, decision_id=decision_id) if decision_id else rows.none()
+    withdrawn = rows.filter(state=DecisionState.WITHDRAWN, decision_id=as_column(decision_id)) if decision_id else rows.none()
     return rows.filter(state__in=PENDING_STATES).first() or withdrawn.first()
 
 

@@ -18,7 +18,7 @@ from console.access import Right, item_or_404
 from console.models import Decision, DecisionState
 from console.services.answers import Answer, AnswerKind
 from console.services.decide import DATABASE_TROUBLE, answer_of
-from console.services.deliver import Attempt, attempt
+from console.services.deliver import Attempt, as_column, attempt
 from console.stores import find_server
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def write_through(ref: ActionRef, *, decision_id: str, confirm: str, by: User) -
         item = item_or_404(by, ref, Right.SETTLE)
     except StoreError as exc:
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{exc}; nothing was written now")
-    row = Decision.objects.filter(decision_id=decision_id, store=ref.store, agent=ref.agent, seq=ref.seq).first()
+    row = Decision.objects.filter(decision_id=as_column(decision_id), store=ref.store, agent=ref.agent, seq=ref.seq).first()
     if row is None:
         return Answer(kind=AnswerKind.NOTHING, detail="no such decision waits here", item=item)
     if row.state != DecisionState.WAITING:

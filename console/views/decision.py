@@ -30,6 +30,7 @@ from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.claimed import renew
 from console.services.decide import LATER, decide, preview, withdraw
 from console.services.decisions import current_decisions
+from console.services.deliver import as_column
 from console.services.evidence import Contradiction, find_contradiction, find_verdict
 from console.services.gates import Gates
 from console.services.policies import gates_before
@@ -219,7 +220,7 @@ def _form(request: HttpRequest, item: ActionItem, form: DecisionForm, *, status:
 
 def foot(request: HttpRequest, ref: ActionRef, decision_id: str, was: str = "") -> HttpResponse:
     """What became of the decision that the foot shows as on its way; nothing (204) as long as it is, and in the state that is shown."""
-    row = Decision.objects.filter(decision_id=decision_id, store=ref.store, agent=ref.agent, seq=ref.seq).first()
+    row = Decision.objects.filter(decision_id=as_column(decision_id), store=ref.store, agent=ref.agent, seq=ref.seq).first()
     if row is None or row.is_pending:
         item = item_or_404(request.user, ref, Right.READ)
         # Its store may have it already and its row not yet: a moment later the row says what became of it.

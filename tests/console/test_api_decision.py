@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -13,6 +14,7 @@ from django.contrib.auth.models import User
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.models import Decision, Note
+from console.services.claims import claim as claim_by
 from console.services.deliver import deliver
 from console.services.policies import save_policy
 from console.services.tokens import create_agent_token
@@ -341,6 +343,27 @@ def test_a_proposal_is_answered_202_and_approved_by_somebody_else(
     assert (status, done["state"], done["by"], done["second"]) == (201, "written", "ana", "cleo")
     status, late = api(person("dora", "approver")).post(f"{at}/decision/approve", {"decision_id": "decision-1"})
     assert (status, late["error"], "cleo approved it" in late["detail"]) == (409, "not_proposed", True)
+
+
+@pytest.mark.parametrize("odd", ["\x00", "\ud800"], ids=["NUL", "half a pair"])
+def test_a_name_that_no_database_keeps_names_nothing(
+    memory: RecordWriter, ana: User, person: Cast, api: Callable[[User], Api], odd: str
+) -> None:
+    caller = api(person("dora", "operator", "approver"))
+    ref = memory.action("m-1", 1)
+    at, name = "actions/main/m-1/1", f"decision{odd}1"
+    bodies = {
+        "approve": {"decision_id": name},
+        "turn-down": {"decision_id": name, "reason": "another one"},
+        "break-glass": {"decision_id": name, "reason": "nobody is awake"},
+        "through-server": {"decision_id": name, "confirm": "m-1"},
+    }
+
+    assert {way: caller.post(f"{at}/decision/{way}", body)[0] for way, body in bodies.items()} == dict.fromkeys(bodies, 404)
+    assert caller.get(f"bulk/{quote(name, errors='surrogatepass')}")[0] in (400, 404, 422)
+    claim_by(ref, by=ana)
+    assert caller.post(f"{at}/claim", {"take_over_from": f"ana{odd}"})[0] == 409
+    assert not Decision.objects.exists()
 
 
 @pytest.mark.usefixtures("four_eyes")
