@@ -285,11 +285,16 @@
     const button = event.submitter;
     if (button && button.hasAttribute("data-once")) setTimeout(() => { button.disabled = true; });
   });
+  const NO_ANSWER = "No answer came back, so it is not known what became of it. Send it again: it does nothing twice.";
+  // Where a form does several things, the button that decides sends it, and the form is what was sent.
+  const sentForm = (sent) => (sent.matches("button[hx-post][data-once]") && sent.form) || sent;
   document.body.addEventListener("htmx:afterRequest", (event) => {
-    const form = event.detail.elt, status = event.detail.xhr.status;
+    const sent = event.detail.elt, form = sentForm(sent), status = event.detail.xhr.status;
     if (status) hear();
-    if (form.matches("button[hx-post]") && !(status && (status < 500 || status === 503))) {
-      const gone = Object.assign(document.createElement("p"), { className: "band is-down", textContent: "No answer came back. Nothing was stored." });
+    if (sent === form && sent.matches("button[hx-post]") && !(status && (status < 500 || status === 503))) {
+      // Only a question stores nothing for certain; of anything else nobody knows.
+      const said = event.detail.target.matches("#dry-run, #tried") ? "No answer came back. Nothing was stored." : NO_ANSWER;
+      const gone = Object.assign(document.createElement("p"), { className: "band is-down", textContent: said });
       gone.setAttribute("role", "alert");
       event.detail.target.replaceChildren(gone);
     }
@@ -301,13 +306,13 @@
     let unknown = find(".no-answer", form);
     if (!unknown && form.closest("#decision, #status, #world")) {
       // The forms of answers (send again, withdraw) have no place of their own for it.
-      unknown = Object.assign(document.createElement("p"), { className: "band no-answer", textContent: "No answer came back, so it is not known what became of it. Send it again: it does nothing twice." });
+      unknown = Object.assign(document.createElement("p"), { className: "band no-answer", textContent: NO_ANSWER });
       unknown.setAttribute("role", "alert");
       form.append(unknown);
     }
     if (unknown) unknown.hidden = false;
   });
-  document.body.addEventListener("htmx:beforeRequest", (event) => { const unknown = find(".no-answer", event.detail.elt); if (unknown && event.detail.elt.matches("form")) unknown.hidden = true; });
+  document.body.addEventListener("htmx:beforeRequest", (event) => { const form = sentForm(event.detail.elt), unknown = find(".no-answer", form); if (unknown && form.matches("form")) unknown.hidden = true; });
   for (const name of ["htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, () => say("off"));
 
   // --- the record changed or ended under somebody who types: nothing is sent before they have looked ---
@@ -343,6 +348,11 @@
     if (event.detail.target.id === "foot-news" && said && news && said.dataset.blocks === news.dataset.blocks) event.detail.shouldSwap = false;
   });
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);
+  // What somebody pressed in the foot is on its way: its own answer says what became of it, and needs the place that it was sent from.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const isWatch = event.detail.target.id === "decision" && event.detail.requestConfig.elt.matches("[data-live-part]");
+    if (isWatch && find(".htmx-request:not([data-live-part])", event.detail.target)) event.detail.shouldSwap = false;
+  });
   prepare(document);
 
   // --- keys; none of them decides anything ---

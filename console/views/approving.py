@@ -20,6 +20,7 @@ from console.models import Decision, DecisionState
 from console.services.answers import Answer, AnswerKind
 from console.services.approve import approve, break_glass, turn_down
 from console.services.decisions import list_proposed
+from console.services.deliver import as_column
 from console.views.gate import only_post, signed_in
 
 
@@ -72,7 +73,7 @@ def go_on_alone(request: HttpRequest, store: str, agent: str, seq: int) -> HttpR
 @require_safe
 def held(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """How long a decision can still be undone, for its page to count down; once it cannot, everything on that page is fetched anew."""
-    rows = Decision.objects.filter(store=store, agent=agent, seq=seq, decision_id=request.GET.get("id", "")[:64])
+    rows = Decision.objects.filter(store=store, agent=agent, seq=seq, decision_id=as_column(request.GET.get("id", "")[:64]))
     row = rows.first()
     missing = "there is no such decision, or it is not yours to see"
     if row is None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import SignedIn
 from tests.browser.test_deciding import decide
+from tests.browser.test_second_person import PAY, gates
 from tests.recall_writer import RecallWriter
 
 
@@ -34,6 +35,50 @@ def test_a_server_that_never_answers_is_said_and_the_decision_can_be_sent_again(
     page.evaluate("htmx.config.timeout = 15000")
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-written")).to_be_visible()
+
+
+@pytest.mark.parametrize("button", ["Approve: done", "Turn it down"])
+def test_a_second_person_without_an_answer_is_told_that_nobody_knows_and_sends_it_again(
+    records: RecallWriter, ana: User, cleo: User, eve: User, signed_in: SignedIn, button: str
+) -> None:
+    gates(eve, second_person_when="true", hold_s=0)
+    records.action("m-1", 1, tool=PAY, args={"amount": 4200, "currency": "EUR", "to": "ACME"})
+    proposer = signed_in(ana)
+    proposer.goto("/actions/main/m-1/1/")
+    decide(proposer, "done", "Seen in the dashboard")
+    expect(proposer.locator("#decision")).to_contain_text("waiting for a second person")
+    page = signed_in(cleo)
+    page.goto("/actions/main/m-1/1/")
+    page.fill("#second-reason", "I looked at it")
+    page.route("**/decision/*/", lambda route: route.fulfill(status=500))
+
+    page.get_by_role("button", name=button).click()
+
+    expect(page.locator("#decision .no-answer")).to_contain_text("not known what became of it")
+    expect(page.locator("#second-reason")).to_have_value("I looked at it")
+    page.unroute("**/decision/*/")
+    page.route("**/decision/*/", hold_until_the_foot_was_asked_for(page))
+    page.get_by_role("button", name=button).click()
+    expect(page.locator("#decision .answer")).to_contain_text("Written: done" if button.startswith("Approve") else "Turned down")
+
+
+def hold_until_the_foot_was_asked_for(page: Page) -> Callable[[Route], None]:
+    """Let a gesture be made, and its answer through only after a live update of the same section has come."""
+
+    def handle(route: Route) -> None:
+        answer = route.fetch()
+        page.evaluate(
+            """async () => {
+                const came = new Promise((done) => document.body.addEventListener("htmx:afterRequest", (event) => {
+                    if (event.detail.requestConfig.path.includes("foot=")) done();
+                }));
+                document.body.dispatchEvent(new Event("changed"));
+                await came;
+            }"""
+        )
+        route.fulfill(response=answer)
+
+    return handle
 
 
 def test_silence_is_not_live(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:

@@ -13,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from actions.records import ActionRef, ActionStatus
 from console.models import Decision
+from console.services.approve import turn_down
 from console.services.policies import policy_of, save_policy
 from tests.console.conftest import PASSWORD, Cast
 from tests.console.test_services_approve import cleo, gates, nothing_written, payment, proposed
@@ -110,8 +111,33 @@ def test_turning_it_down_needs_a_reason_and_its_proposer_reads_it(memory: Record
 
     assert (status, "Turned down" in said) == (200, True)
     foot = browser(ana).get(path_of(ref, f"status/?foot={row.decision_id}&was=proposed"), headers=HTMX)
-    assert "cleo turned it down: another payment" in words_of(foot.content.decode())
+    said = words_of(foot.content.decode())
+    assert "a second person turned it down cleo turned it down: another payment" in said
+    assert "delivered" not in said
     assert nothing_written(ref)
+
+
+@pytest.mark.parametrize("way", ["approve", "turn-down", "break-glass"])
+@pytest.mark.parametrize("is_late", [True, False], ids=["somebody was first", "no proof of identity"])
+def test_whoever_is_stopped_reads_what_they_typed(
+    memory: RecordWriter, ana: User, cleo: User, person: Cast, gates: Callable[..., None], way: str, is_late: bool
+) -> None:
+    row = proposed(payment(memory), ana)
+    client = browser(person("dora", "approver", "operator"))
+    form = second_form(client, row.ref)
+    if is_late:
+        turn_down(row.ref, row.decision_id, by=cleo, reason="another payment")
+    else:
+        Decision.objects.update(needs_step_up=True)
+    field = "glass_reason" if way == "break-glass" else "reason"
+
+    status, said = post(client, row.ref, way, **form, **{field: "looked at it <twice>"})
+
+    if way == "turn-down" and not is_late:
+        assert (status, "looked at it <twice>" in said) == (200, True), said  # refusing needs no proof
+    else:
+        assert (status, "What you typed looked at it <twice>" in said) == (409 if is_late else 403, True)
+    assert nothing_written(row.ref)
 
 
 @pytest.mark.usefixtures("gates")
@@ -275,3 +301,14 @@ def test_text_of_others_is_never_markup(memory: RecordWriter, ana: User, cleo: U
         assert "<script>alert" not in html
         assert "<img src=x" not in html
         assert "<b hx-get" not in html
+
+
+def test_a_decision_that_no_database_could_keep_is_not_there(memory: RecordWriter, ana: User, cleo: User) -> None:
+    ref, name = payment(memory), "decision\x001"
+    client = browser(ana)
+
+    assert client.post(path_of(ref, "decision/withdraw/"), {"decision_id": name}).status_code == 404
+    assert post(browser(cleo), ref, "approve", decision_id=name)[0] == 404
+    assert client.get(path_of(ref, "status/"), {"foot": name, "was": "proposed"}, headers=HTMX).status_code == 204
+    assert client.get(path_of(ref, "decision/held/"), {"id": name}).status_code == 404
+    assert not Decision.objects.exists()
