@@ -32,6 +32,8 @@ from console.services.decide import LATER, DecisionRequest, actor_of, end_of_req
 from console.services.decisions import current_decisions
 from console.services.deliver import as_column
 from console.services.evidence import Contradiction, contradiction_of, is_proof, telling_verdicts
+from console.services.gates import asked_for
+from console.services.policies import policies_of
 from console.tool_rules import read_rules
 
 MAX_SELECTED = 500
@@ -275,6 +277,7 @@ class Overview:
     without_amount: int  # calls that move money and name no amount that can be read
     idempotent: int
     live: int
+    gates: tuple[tuple[str, str], ...]  # tools whose decisions may not be written at once, and what is asked for
 
 
 _SAYS = (
@@ -286,13 +289,14 @@ _SAYS = (
 
 
 def overview_of(batch: Batch) -> Overview:
-    """Counts and sums over a draft. Three statements, whatever the number."""
+    """Counts and sums over a draft. Four statements, whatever the number."""
     ready = list(BatchItem.objects.filter(batch=batch, state=ItemState.READY))
     verdicts = telling_verdicts([item.ref for item in ready])
     said = Counter(
         next(words for words, holds in _SAYS if holds(verdicts[item.ref])) if item.ref in verdicts else "nobody was asked"
         for item in ready
     )
+    policies = policies_of(item.tool for item in ready)
     sums: dict[str, Money] = {}
     for item in ready:
         if item.amount and item.amount != NO_AMOUNT:
@@ -310,6 +314,7 @@ def overview_of(batch: Batch) -> Overview:
         without_amount=sum(1 for item in ready if item.amount == NO_AMOUNT),
         idempotent=sum(1 for item in ready if item.action_class == ActionClass.IDEMPOTENT),
         live=sum(1 for item in ready if item.call_state == "in_flight"),
+        gates=tuple((tool, says) for tool in sorted(policies) if (says := asked_for(policies[tool]))),
     )
 
 

@@ -83,6 +83,16 @@ def gates_of(policy: Policy, action: Action, whole_args: str, *, store: str, out
     return Gates(needs_second=needs_second, needs_step_up=needs_step_up, hold_s=policy.hold_s, rule="; ".join(says))
 
 
+def asked_for(policy: Policy) -> str:
+    """What a policy may put before a decision, in words; empty: nothing. Which calls its rules hold for is not looked at."""
+    says = [
+        f"a second person when {policy.second_person_when.strip()}" if policy.second_person_when.strip() else "",
+        f"a fresh proof of identity when {policy.step_up_when.strip()}" if policy.step_up_when.strip() else "",
+        f"held for {format_duration(policy.hold_s)}" if policy.hold_s else "",
+    ]
+    return "; ".join(filter(None, says))
+
+
 def is_confirmed(confirmed_at: datetime | None, now: datetime) -> bool:
     """Whether a proof of identity is there and young enough; one from the future is none."""
     return confirmed_at is not None and timedelta(0) <= now - confirmed_at <= CONFIRMED_FOR

@@ -239,6 +239,7 @@ def _progress(request: HttpRequest, found: Batch, *, problem: str = "", status: 
         "batch": found,
         "progress": progress,
         "state": BATCH_STATES[found.state],
+        "waits": progress.on_its_way if found.state == "finished" else 0,
         "outcome": next((one for one in OUTCOMES if one.value == found.outcome), None),
         "rows": rows,
         "next_from": older,

@@ -48,6 +48,33 @@ def send(client: Client, address: str, outcome: str = "done", reason: str = REAS
     return client.post(address, {"outcome": outcome, "reason": reason, "seen": hidden(page.content.decode())["seen"], **fields})
 
 
+@pytest.mark.parametrize(
+    ("gate", "says"),
+    [
+        ({"second_person_when": "true"}, "a second person when true"),
+        ({"hold_s": 60}, "held for 1 min"),
+        ({}, ""),
+    ],
+    ids=["four eyes", "a hold", "nothing"],
+)
+def test_what_is_not_written_at_once_is_said_before_and_after(
+    records: RecordWriter, ana: User, amy: User, gate: dict[str, Any], says: str
+) -> None:
+    if gate:
+        save_policy("send_email", gate, seen_version=0, by=amy)
+    client, refs = browser(ana), mails(records, "a-1", "a-2")
+    address = preview(client, *refs)
+    before = words_of(client.get(address).content.decode())
+
+    send(client, address)
+    work(Batch.objects.get())
+    after = words_of(client.get(address).content.decode())
+
+    assert ("is not always written at once" in before, f"Its policy asks for: {says}" in before) == (bool(gate), bool(gate))
+    assert ("2 of 2 2 not written yet" in after, "every call has its outcome" in after) == (bool(gate), not gate)
+    assert [status_of(ref) for ref in refs] == ["started" if gate else "done"] * 2
+
+
 def test_ticked_rows_become_a_preview_a_review_and_one_commit(records: RecordWriter, ana: User) -> None:
     client, refs = browser(ana), mails(records, "a-1", "a-2")
     queue = client.get("/").content.decode()
