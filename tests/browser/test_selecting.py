@@ -133,3 +133,20 @@ def test_without_javascript_boxes_and_button_are_a_plain_form(mails: RecallWrite
 
     expect(page.get_by_text("3 of the selected calls are being asked about, 1 is not.")).to_be_visible()
     assert asked() == {ActionRef("main", "m-1", seq) for seq in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_bar_of_the_selection_stands_at_the_lower_edge(
+    records: RecallWriter, ana: User, signed_in: SignedIn, width: int
+) -> None:
+    for seq in range(1, 31):
+        records.action("m-1", seq)
+    page = signed_in(ana, viewport={"width": width, "height": 800})
+    page.goto("/")
+    page.locator(".pick input").first.check()
+
+    for place in (0, 100_000):
+        page.evaluate("(place) => { scrollTo(0, place); document.querySelector('.list').scrollTop = place; }", place)
+        box = page.locator("#selection").bounding_box()
+        assert box is not None
+        assert round(box["y"] + box["height"]) == 800
