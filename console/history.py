@@ -91,8 +91,9 @@ def mentions(entry: Entry, text: str) -> bool:
     )
 
 
-def changed_in(detail: Mapping[str, object]) -> tuple[tuple[str, str, str], ...]:
-    """What an entry says that was one thing before and another after: name, before, after; a name of only one side has nothing on the other."""
+def changed_in(detail: Mapping[str, object]) -> tuple[tuple[str, str, str | None], ...]:
+    """What an entry says that was one thing before and another after: name, before, after. A name of `after` alone had nothing before. Of a
+    name of `before` alone (the arguments of a call, who held an evicted lease) the entry does not say what it is now: None."""
     changed = detail.get("changed")
     if isinstance(changed, dict):
         pairs = {str(name): both for name, both in changed.items() if isinstance(both, list) and len(both) == 2}
@@ -101,7 +102,9 @@ def changed_in(detail: Mapping[str, object]) -> tuple[tuple[str, str, str], ...]
     if not isinstance(before, dict) or not isinstance(after, dict):
         return ()
     names = [*before, *(name for name in after if name not in before)]
-    return tuple((str(n), _plain(before.get(n)), _plain(after.get(n))) for n in names if before.get(n) != after.get(n))
+    return tuple(
+        (str(n), _plain(before.get(n)), _plain(after[n]) if n in after else None) for n in names if before.get(n) != after.get(n)
+    )
 
 
 def _plain(value: object) -> str:

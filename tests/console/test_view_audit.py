@@ -128,10 +128,18 @@ def test_whoever_is_limited_to_a_store_sees_nothing_of_the_consoles_own(decided:
     assert client.get(f"/history/console/{entry.number}/").status_code == 404
 
 
-def test_an_entry_of_an_action_shows_what_changed_in_it(decided: MemoryWriter, auditor: Client) -> None:
-    changed = auditor.get("/history/main/1/").context["changed"]
+def test_an_entry_of_an_action_shows_what_changed_in_it_and_says_of_nothing_else_that_it_is_gone(
+    decided: MemoryWriter, auditor: Client
+) -> None:
+    page = auditor.get("/history/main/1/")
 
-    assert ("status", "started", "done") in changed
+    changed = {name: (before, after) for name, before, after in page.context["changed"]}
+    assert changed["status"] == ("started", "done")
+    assert changed["result_digest"][0] == ""
+    assert changed["args"][0]
+    assert {name for name, (_, after) in changed.items() if after is None} == {"args", "args_digest"}
+    table = page.content.decode().partition("Before and after")[2].partition("</table>")[0]
+    assert table.count("not said") == 2
 
 
 # --- whether it holds ------------------------------------------------------------------------------------------------
