@@ -39,11 +39,20 @@ _LIBPQ_PARAMETERS = frozenset(
         "keepalives_idle",
         "keepalives_interval",
         "keepalives_count",
+        "tcp_user_timeout",
         "options",
         "passfile",
         "gssencmode",
     ]
 )
+# A server that vanished, or a network that swallows everything, is noticed within seconds and not after the kernel's quarter of an hour.
+_NOTICED_SOON = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
 _DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+")
 _STORE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # Recall's own names for the backends whose records we can read, and ours. `local` is a polign_db that only Recall can find.
@@ -184,7 +193,10 @@ class Environment:
         return places
 
     def database(self, name: str) -> dict[str, Any]:
-        """Django's description of a PostgreSQL database: by TCP, or `postgres://user@/db?host=/socket/folder`."""
+        """Django's description of a PostgreSQL database: by TCP, or `postgres://user@/db?host=/socket/folder`.
+
+        Unless the address says otherwise, connecting takes 5 s at most and a server that is gone is noticed within some 10 s.
+        """
         url = self.required(name, "it names the console's PostgreSQL database, postgres://user:password@host:5432/name")
         parts = self._scheme(name, url, _POSTGRES_SCHEMES)
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -200,7 +212,7 @@ class Environment:
             "PASSWORD": unquote(parts.password or ""),
             "HOST": parameters.pop("host", unquote(parts.hostname or "")),
             "PORT": parameters.pop("port", str(self._port(name, url, parts) or "")),
-            "OPTIONS": parameters,
+            "OPTIONS": _NOTICED_SOON | parameters,
         }
 
     def stores(self, name: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from psycopg.conninfo import make_conninfo
 
 from console.env import Environment, with_demo_settings
 
@@ -80,14 +81,29 @@ def test_a_number_outside_its_range_is_refused(value: str) -> None:
 def test_a_database_is_reached_by_tcp() -> None:
     database = env(DATABASE_URL="postgres://an%40a:p%2Fw@db.internal:5433/set%20tle?sslmode=require").database("DATABASE_URL")
 
+    options = database.pop("OPTIONS")
+    assert options["sslmode"] == "require"
     assert database == {
         "NAME": "set tle",
         "USER": "an@a",
         "PASSWORD": "p/w",
         "HOST": "db.internal",
         "PORT": "5433",
-        "OPTIONS": {"sslmode": "require"},
     }
+
+
+def test_a_database_that_vanishes_is_noticed_soon_unless_its_address_says_otherwise() -> None:
+    url = "postgres://settle@db/console"
+
+    usual = env(DATABASE_URL=url).database("DATABASE_URL")["OPTIONS"]
+    told = env(DATABASE_URL=f"{url}?connect_timeout=30&tcp_user_timeout=60000").database("DATABASE_URL")["OPTIONS"]
+
+    assert 0 < int(usual["connect_timeout"]) <= 10
+    assert 0 < int(usual["tcp_user_timeout"]) <= 15_000
+    idle = int(usual["keepalives_idle"]) + int(usual["keepalives_interval"]) * int(usual["keepalives_count"])
+    assert 0 < idle <= 15
+    assert told == usual | {"connect_timeout": "30", "tcp_user_timeout": "60000"}
+    make_conninfo(**usual)  # libpq knows each of them
 
 
 def test_a_database_is_reached_by_a_socket_folder() -> None:
