@@ -13,6 +13,7 @@ from actions.arguments import Arguments, parse_arguments
 from actions.digests import action_digest, claim_digest
 from actions.errors import InvalidQuery, StoreError
 from actions.facts import Facts, facts_of, risk_of
+from actions.long_arguments import redacted_arguments
 from actions.records import (
     CLOSED_STATUSES,
     OPEN_STATES,
@@ -294,7 +295,7 @@ def make_item(
     output = outputs.get((action.agent, action.args_ref)) if action.args_ref else None
     whole = output.content if output else action.args
     rule = rules.of(action.tool)
-    arguments = redact_arguments(parse_arguments(whole), rule.redacted)
+    arguments = redacted_arguments(whole, rule.redacted)
     return ActionItem(
         store=store.name,
         agent=action.agent,
