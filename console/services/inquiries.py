@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from actions.errors import StoreError
 from actions.queries import MAX_ROWS_PER_STORE
-from actions.records import OPEN_STATUSES, Action, ActionClass, ActionState, Reading, Watch
+from actions.records import OPEN_STATUSES, Action, ActionClass, ActionRef, ActionState, Reading, Watch
 from actions.rules import state_of_reading
 from actions.store.base import ActionStore
 from actions.times import to_datetime
+from console.access import is_possible
 from console.models import Decision, DecisionOutcome, DecisionState, Inquiry, Policy
 from console.services.changes import bump
 from console.services.deliver import as_column
@@ -103,6 +104,9 @@ def _discover_in(store: ActionStore, policies: dict[str, Policy]) -> int:
 def _inquiry(store: ActionStore, reading: Reading, policies: dict[str, Policy]) -> Inquiry | None:
     action = reading.action
     if not isinstance(action, Action) or action.action_class is not ActionClass.EXTERNAL:
+        return None
+    # One agent with an id that no row of ours can name must not keep all others from being asked about.
+    if not is_possible(ActionRef(store.name, action.agent, action.seq)):
         return None
     policy = policies.get(as_column(action.tool))
     if policy is None or state_of_reading(reading, leases_known=store.leases_known) not in _ASKED_ABOUT:

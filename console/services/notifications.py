@@ -29,14 +29,14 @@ from django.utils import timezone
 from actions.errors import ActionsError, StoreError
 from actions.facts import MONEY_RISK, risk_of
 from actions.queries import MAX_ROWS_PER_STORE
-from actions.records import OPEN_STATUSES, Action, ActionClass, ActionState
+from actions.records import OPEN_STATUSES, Action, ActionClass, ActionRef, ActionState
 from actions.redaction import redact_text
 from actions.resolvers.web import AddressRefused, WebError, WebLimits, parse_address, post_json
 from actions.rules import has_visible_text, state_of_reading
 from actions.store.base import ActionStore
 from actions.times import to_datetime
 from actions.tool_rules import NO_RULE
-from console.access import Right, may
+from console.access import Right, is_possible, may
 from console.addresses import action_address
 from console.models import DEFAULT_SLA_S, Channel, Decision, DecisionState, Event, Incident, Notice, NoticeState, Policy, Way
 from console.services.definitions import require_admin
@@ -386,8 +386,12 @@ def _of_call(store: str, action: Action, age_s: float, policies: Mapping[str, Po
     elif age_s >= WARN_AT * sla_s:
         events.append(Event.AGEING)
     for event in events:
-        ref = f"{store}/{action.agent}/{action.seq}"
-        yield _Found(event=event, ref=ref, store=store, tool=tool, agent=action.agent, seq=action.seq)
+        ref = ActionRef(store, action.agent, action.seq)
+        if is_possible(ref):
+            yield _Found(event=event, ref=str(ref), store=store, tool=tool, agent=ref.agent, seq=ref.seq)
+        else:  # no row can name it and no page can show it; it is told of all the same, and so are all others
+            cut = f"{store}/{as_column(ref.agent)[:255]}/{ref.seq}"
+            yield _Found(event=event, ref=cut, store=store, tool=tool, agent="", seq=0)
 
 
 # --- sending ---------------------------------------------------------------------------------------------------------

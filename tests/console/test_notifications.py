@@ -107,6 +107,17 @@ def test_a_call_that_moves_money_is_told_once_without_its_arguments(
     assert slack.asked[0].headers["content-type"] == "application/json"
 
 
+def test_an_agent_whose_id_no_row_can_hold_is_told_of_and_keeps_nobody_from_hearing_of_the_others(
+    records: RecordWriter, channel: Channel, slack: WebServer
+) -> None:
+    pay(records, "x" * 500)
+    pay(records, "billing-7")
+
+    assert find() == 2
+    assert send_due(channel.pk) == 2
+    assert len(heard(slack)) == 1
+
+
 def test_a_call_whose_process_is_alive_is_no_news_until_it_dies(records: RecordWriter, channel: Channel) -> None:
     records.lease("billing-7", state="live")
     pay(records, "billing-7", status="started")

@@ -253,6 +253,17 @@ def test_a_person_who_decides_first_is_not_overtaken(
     assert action_of(ref).is_open
 
 
+def test_an_agent_whose_id_no_row_can_hold_keeps_no_other_from_being_asked_about(
+    amy: User, provider: PaymentProvider, records: RecordWriter
+) -> None:
+    configure(amy, provider)
+    doubtful(records, "x" * 300)
+    ref = doubtful(records)
+
+    assert inquiries.discover() == 1
+    assert list(Inquiry.objects.values_list("agent", "seq")) == [(ref.agent, ref.seq)]
+
+
 def test_giving_up_is_reported_once_and_leaves_it_open(
     records: RecordWriter, ana: User, amy: User, provider: PaymentProvider
 ) -> None:
