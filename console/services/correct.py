@@ -234,9 +234,13 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
     known = Correction.objects.filter(correction_id=request.correction_id).first()
     if known is not None:
         return _repeat(known, digest)
+    if DecisionId.objects.filter(id=request.correction_id).exists():
+        return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail="this id was used for something else; make a new one")
     other = standing_correction(item.ref)
     if other is None or not other.is_pending:
-        return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail="this id was used for something else; make a new one")
+        # The other one was on its way a moment ago, and is written or withdrawn by now.
+        now = find_told(get_store(item.store), item.ref) or told
+        return CorrectionAnswer(kind=CorrectionKind.CHANGED, detail=str(CorrectedMeanwhile(item.ref, now)))
     detail = f"{other.actor} corrects it already; that correction is {other.state}"
     return CorrectionAnswer(kind=CorrectionKind.PENDING, detail=detail, correction=other)
 
