@@ -77,12 +77,21 @@ def _only_what_was_written_is_emptied() -> Iterator[None]:
 
 
 def _empty_tables() -> None:
-    """Where nothing was written nothing is done; what `migrate` wrote stays."""
+    """Where nothing was written nothing is done; what `migrate` wrote stays. Django does not know the console's own history."""
     names = sorted(set(connection.introspection.django_table_names(only_existing=True)) - OF_MIGRATE)
+    looks = [f"(SELECT '{name}' FROM \"{name}\" LIMIT 1)" for name in names]
+    looks.append("(SELECT 'settle_audit' FROM settle_audit.heads LIMIT 1)")
     with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(f"(SELECT '{name}' FROM \"{name}\" LIMIT 1)" for name in names))
-        if written := [f'"{name}"' for (name,) in cursor.fetchall()]:
-            cursor.execute(f"TRUNCATE {', '.join(written)} CASCADE")
+        cursor.execute(" UNION ALL ".join(looks))
+        written = {name for (name,) in cursor.fetchall()}
+        if "settle_audit" in written:
+            cursor.execute(
+                "ALTER TABLE settle_audit.entries DISABLE TRIGGER entries_are_final;"
+                "TRUNCATE settle_audit.entries, settle_audit.heads;"
+                "ALTER TABLE settle_audit.entries ENABLE ALWAYS TRIGGER entries_are_final"
+            )
+        if tables := [f'"{name}"' for name in sorted(written - {"settle_audit"})]:
+            cursor.execute(f"TRUNCATE {', '.join(tables)} CASCADE")
 
 
 @pytest.fixture(scope="session")
