@@ -47,6 +47,14 @@
   addEventListener("pageshow", open);
   open();
 
+  // What somebody has just sent takes the page along: no answer to what the page asked by itself leads it elsewhere meanwhile.
+  let leavingUntil = 0;
+  addEventListener("submit", (event) => { if (!event.defaultPrevented) leavingUntil = Date.now() + 30000; });
+  addEventListener("pageshow", () => { leavingUntil = 0; });
+  document.body.addEventListener("htmx:beforeOnLoad", (event) => {
+    if (Date.now() < leavingUntil && event.detail.xhr.getResponseHeader("HX-Redirect")) event.preventDefault();
+  });
+
   // On a phone the menu is longer than its row: where one is stands in sight.
   const standing = find(".topbar nav [aria-current]");
   if (standing) standing.scrollIntoView({ block: "nearest", inline: "center" });

@@ -25,8 +25,7 @@ def signed_in(view: View[P]) -> View[P]:
     @wraps(view)
     def gate(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         if not request.user.is_authenticated:
-            # A POST comes from a page that was drawn for somebody: whatever became of their cookie, their session has ended.
-            return to_login(request, ended=request.method == "POST" or settings.SESSION_COOKIE_NAME in request.COOKIES)
+            return to_login(request, ended=_had_session(request))
         if not has_any_role(request.user):
             return (
                 go_to(request, reverse("queue"))
@@ -46,10 +45,15 @@ def known(view: View[P]) -> View[P]:
     @wraps(view)
     def gate(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         if not request.user.is_authenticated:
-            return to_login(request, ended=request.method == "POST" or settings.SESSION_COOKIE_NAME in request.COOKIES)
+            return to_login(request, ended=_had_session(request))
         return view(request, *args, **kwargs)
 
     return gate
+
+
+def _had_session(request: HttpRequest) -> bool:
+    """A POST or a piece is asked for by a page that was drawn for somebody: whatever became of their cookie, their session has ended."""
+    return request.method == "POST" or wants_partial(request) or settings.SESSION_COOKIE_NAME in request.COOKIES
 
 
 def only_post(back: Callable[..., str]) -> Callable[[View[P]], View[P]]:

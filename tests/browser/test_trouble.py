@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Response, Route, expect
 
 from tests.browser.conftest import SignedIn
 from tests.browser.test_deciding import decide
@@ -309,6 +309,35 @@ def small_targets(page: Page) -> list[str]:
             .filter((one) => { const box = one.getBoundingClientRect(); return box.height < 23.5 || box.width < 23.5; })
             .map((one) => one.outerHTML.slice(0, 120))""")
     )
+
+
+def test_what_was_sent_is_answered_and_no_part_that_asks_by_itself_leads_elsewhere_meanwhile(
+    records: RecallWriter, eve: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1)
+    page = signed_in(eve)
+    page.goto("/tools/send_email/")
+    page.fill("#field-settle_window_s", "90 min")
+    held: list[Route] = []
+    redirects: list[str] = []
+
+    def let_go(response: Response) -> None:
+        if held and "hx-redirect" in response.headers:
+            redirects.append(response.headers["hx-redirect"])
+            held.pop().continue_()
+
+    page.route("**/tools/send_email/", lambda route: held.append(route))  # noqa: PLW0108 (Playwright marks what it is given)
+    page.on("response", let_go)
+    page.context.clear_cookies(name="sessionid")
+
+    page.evaluate("""setTimeout(() => {
+        document.querySelector("form.settings-form").requestSubmit();
+        setTimeout(() => document.body.dispatchEvent(new Event("changed")), 200);
+    })""")
+
+    expect(page.get_by_text("Your session had ended.")).to_be_visible()
+    assert redirects
+    assert all("ended=get" in one for one in redirects)
 
 
 @pytest.mark.parametrize("width", [390, 1440])
