@@ -143,7 +143,8 @@ def _is_secret_option(text: str) -> bool:
 
 # --- names that a tool's policy hides --------------------------------------------------------------------------------
 
-_GIVEN_NAME = re.compile(r"""([\w.-]+(?:[ ][\w.-]+)?)\]?(?:\\*+["'])?\]?\s*+(?::|=|%3[AaDd])""")
+# Begun at the beginning of words only, and nothing given back: a text of one long word is read once.
+_GIVEN_NAME = re.compile(r"""(?<![\w.-])([\w.-]++(?:[ ][\w.-]++)?+)\]?(?:\\*+["'])?\]?\s*+(?::|=|%3[AaDd])""")
 _ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
 
 

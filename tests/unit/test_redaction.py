@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actions.arguments import parse_arguments
+from actions.arguments import Arguments, parse_arguments
 from actions.facts import facts_of, risk_of
 from actions.records import ActionClass
 from actions.redaction import HIDDEN, is_secret_name, redact_arguments, redact_text, redact_value
@@ -310,7 +310,11 @@ PREFIXES = [
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_a_text_of_almost_secrets_is_got_through(prefix: str) -> None:
-    assert redact_text(prefix * (SIZE // len(prefix)))
+    text = prefix * (SIZE // len(prefix))
+
+    assert redact_text(text)
+    for arguments in (Arguments(text=text, value=None), Arguments(text="", value={"body": text})):
+        assert redact_arguments(arguments, frozenset({"iban"}))
 
 
 @pytest.mark.parametrize(
