@@ -245,19 +245,27 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
     return CorrectionAnswer(kind=CorrectionKind.PENDING, detail=detail, correction=other)
 
 
+def why_somebody_else(item: ActionItem, outcome: str, told: Entry, by: User) -> str:
+    """Why this person cannot say so where two decide: they did not approve here, or decided it themselves. Empty where they can."""
+    gates = gates_before(item, outcome)
+    if not gates.needs_second:
+        return ""
+    first = User.objects.filter(username=told.actor.removeprefix("operator ")).first()
+    may_approve = may(by, Right.APPROVE, store=item.store, tool=item.action.tool if item.action else "")
+    if may_approve and not (first is not None and is_same_person(first, by)):
+        return ""
+    who = "a person who may approve here, and did not decide it," if may_approve else "a person who may approve here"
+    return redact_text(f"two people decide about this call ({gates.rule}), so {who} has to correct it")
+
+
 def _refused_by_gates(item: ActionItem, request: CorrectionRequest, told: Entry, by: User) -> CorrectionAnswer | None:
     """What the tool's policy asks of a decision, it asks of taking one back: else one person alone could have a payment made again.
 
     Where two people decide, the one who decided cannot correct; somebody who may approve can.
     """
+    if why := why_somebody_else(item, request.outcome, told, by):
+        return CorrectionAnswer(kind=CorrectionKind.NEEDS_SECOND, detail=f"{why}; nothing was changed")
     gates = gates_before(item, request.outcome)
-    if gates.needs_second:
-        first = User.objects.filter(username=told.actor.removeprefix("operator ")).first()
-        may_approve = may(by, Right.APPROVE, store=item.store, tool=item.action.tool if item.action else "")
-        if not may_approve or (first is not None and is_same_person(first, by)):
-            who = "a person who may approve here, and did not decide it," if may_approve else "a person who may approve here"
-            detail = f"two people decide about this call ({gates.rule}), so {who} has to correct it; nothing was changed"
-            return CorrectionAnswer(kind=CorrectionKind.NEEDS_SECOND, detail=redact_text(detail))
     if gates.needs_step_up and not is_confirmed(request.confirmed_at, timezone.now()):
         detail = f"prove first that it is you ({gates.rule}); nothing was changed"
         return CorrectionAnswer(kind=CorrectionKind.CONFIRM, detail=redact_text(detail))

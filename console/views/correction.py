@@ -30,6 +30,7 @@ from console.services.correct import (
     correct_end,
     find_correctable,
     preview_of,
+    why_somebody_else,
     withdraw_correction,
 )
 from console.texts import take_texts
@@ -105,7 +106,10 @@ def _turn(
     if shown is None or not form.is_valid():
         return None, ""
     try:
-        return preview_of(item, shown.told, form.to_request(), by=_user(request)), ""
+        wanted = form.to_request()
+        turn = preview_of(item, shown.told, wanted, by=_user(request))
+        why = why_somebody_else(item, wanted.outcome, shown.told, _user(request))
+        return (None, why) if why else (turn, "")
     except InvalidDecision as exc:
         return None, str(exc)
 
@@ -133,11 +137,14 @@ def _form(
     status: int,
     extra: dict[str, Any] | None = None,
 ) -> HttpResponse:
+    truths = [one for one in TRUTHS if shown and one.value != shown.told.outcome]
+    refusals = [why_somebody_else(item, one.value, shown.told, _user(request)) for one in truths] if shown else []
     context = {
         "item": item,
         "ref": item.ref,
         "shown": shown,
-        "truths": [one for one in TRUTHS if shown and one.value != shown.told.outcome],
+        "truths": truths,
+        "not_you": refusals[0] if refusals and all(refusals) else "",
         "form": form,
         **_turn_context(request, item, shown, form),
         **(extra or {}),

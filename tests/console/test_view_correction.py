@@ -17,7 +17,7 @@ from console.models import Correction, Incident
 from console.services.decide import decide
 from console.services.policies import save_policy
 from console.stores import get_store
-from tests.console.conftest import PASSWORD, Api
+from tests.console.conftest import PASSWORD, Api, Cast
 from tests.console.test_services_races import a_request
 from tests.console.view_helpers import HTMX, browser, hidden, path_of, text_of
 from tests.recall_writer import RecordWriter
@@ -217,3 +217,22 @@ def test_the_command_says_its_state_first_and_refuses_in_one_line(memory: Record
     assert _run("main", "billing-7", "1", "failed", reason=REASON, user="ana").startswith("written ")
 
     assert len(turns_of(ref)) == 2
+
+
+def test_who_cannot_take_it_back_is_told_before_typing_anything(memory: RecordWriter, ana: User, amy: User, person: Cast) -> None:
+    ref = decided(memory, ana)
+    save_policy("create_payment", {"second_person_when": "outcome == 'failed'"}, seen_version=0, by=amy)
+    page = browser(ana).get(path_of(ref, "correction/")).content.decode()  # that nobody knows can be said alone
+    form = {**_correction_form(page), "outcome": "failed", "reason": REASON}
+    turn = browser(ana).post(path_of(ref, "correction/turn/"), form, headers=HTMX)
+    assert "has to correct it" in text_of(turn.content.decode())
+    assert "turn_seen" not in turn.content.decode()
+
+    save_policy("create_payment", {"second_person_when": "true"}, seen_version=1, by=amy)
+    refused = browser(ana).get(path_of(ref, "correction/")).content.decode()
+    other = browser(person("other", "operator", "approver")).get(path_of(ref, "correction/")).content.decode()
+
+    assert "Somebody else has to" in text_of(refused)
+    assert "correction-reason" not in refused
+    assert "correction-reason" in other
+    assert "Somebody else has to" not in text_of(other)
