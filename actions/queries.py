@@ -232,13 +232,17 @@ def read_whole_args(store: ActionStore, action: Action) -> str:
     return output.content if isinstance(output, Output) else action.args
 
 
+def read_whole_result(store: ActionStore, action: Action) -> str:
+    """The whole result, unredacted: as `read_whole_args`."""
+    if not action.result_ref:
+        return action.result
+    output = store.read_outputs([(action.agent, action.result_ref)]).get((action.agent, action.result_ref))
+    return output.content if isinstance(output, Output) else action.result
+
+
 def read_result(store: ActionStore, action: Action, rule: ToolRule = NO_RULE) -> str:
     """The whole result, redacted; the shortened text where its output is missing or unreadable."""
-    whole = action.result
-    if action.result_ref:
-        output = store.read_outputs([(action.agent, action.result_ref)]).get((action.agent, action.result_ref))
-        whole = output.content if isinstance(output, Output) else action.result
-    return redact_arguments(parse_arguments(whole), rule.redacted).text
+    return redact_arguments(parse_arguments(read_whole_result(store, action)), rule.redacted).text
 
 
 def read_actions_of_agent(

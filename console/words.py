@@ -132,6 +132,7 @@ ENTRY_KINDS: Mapping[str, str] = {
     "prepared": "prepared the store",
     "exported": "took the history out",
     "retained": "removed the oldest entries",
+    "revealed": "saw what is hidden",
     "unreadable": "entry cannot be read",
 }
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 import sys
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +75,8 @@ def write_rows(rows: Iterable[tuple[str, Entry]], format_: str, tally: Tally) ->
 
 
 def row_of(store: str, entry: Entry, format_: str) -> str:
-    """One line. In CSV what a spreadsheet would take for a formula stands behind an apostrophe."""
+    """One line. In CSV what a spreadsheet would take for a formula stands behind an apostrophe, and what nobody
+    sees as `\\u{202E}`; read back, it is what it was."""
     said = _said(store, entry)
     if format_ == "csv":
         return _csv_line([_cell(said[name]) for name in COLUMNS])
@@ -187,7 +190,7 @@ def verify_file(
         rows += 1
         if told is not None and rows % 10_000 == 0:
             told(rows)
-        link, wrong = _link_of(said, place, is_csv=is_csv)
+        link, wrong = _link_of(said, place)
         walk_of((said["store"], said["chain"])).step(link)
         problem = problem or wrong
     for history in said_of if is_whole else ():
@@ -252,16 +255,15 @@ def _read_manifest(path: Path, trusted: Collection[str] | None) -> tuple[dict[st
     return said, [*notes, f"signed at {said['at']} with the key {said['key']}"]
 
 
-def _link_of(said: Mapping[str, Any], place: int, *, is_csv: bool) -> tuple[Link, str]:
-    """The link of a row, and what in the row does not say what its text says. Both formats are compared as they were written."""
+def _link_of(said: Mapping[str, Any], place: int) -> tuple[Link, str]:
+    """The link of a row, and what in the row does not say what its text says."""
     link = Link(said["number"], said["text"], said["prev"], said["hash"])
     try:
         entry = read_entry(link)
     except ValueError:
         return link, ""  # the walk names it
     for name, read in _FROM_ENTRY:
-        # As a CSV says it: what no text file can hold stands there as the sign for it.
-        if said[name] != read(entry) and (not is_csv or _cell(said[name]) != _cell(read(entry))):
+        if said[name] != read(entry):
             return link, f"row {place}, entry {link.number}: its {name} is not what its text says"
     return link, ""
 
@@ -347,14 +349,38 @@ def _checked(said: object, place: int) -> dict[str, Any]:
 
 
 def _cell(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula; NUL and half surrogate pairs have no place in a file of text."""
+    """A cell that no spreadsheet takes for a formula, and in which nothing is unseen or turns the rest around. `_uncell` takes it back."""
     text = "" if value is None else str(value)
-    text = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
-    return f"'{text}" if text.lstrip(" ").startswith(_RISKY) else text
+    shown = text if text.isascii() and text.isprintable() and "\\u{" not in text else _escaped(text)
+    return f"'{shown}" if text.lstrip(" ").startswith(_RISKY) else shown
 
 
 def _uncell(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and cell[1:].lstrip(" ").startswith(_RISKY) else cell
+    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), cell)
+    return text[1:] if text.startswith("'") and text[1:].lstrip(" ").startswith(_RISKY) else text
+
+
+_ESCAPE = re.compile(r"\\u\{([0-9A-F]{1,5}|10[0-9A-F]{4})\}")
+
+
+class _Escapes(dict[int, str]):
+    """How a character stands in a cell; found out once for each."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        is_seen = char == "\n" or (unicodedata.category(char) not in _UNSEEN and not _SELECTORS.match(char))
+        self[code] = char if is_seen else f"\\u{{{code:X}}}"
+        return self[code]
+
+
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_SELECTORS = re.compile("[\u034f\u115f\u1160\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_escapes = _Escapes()
+
+
+def _escaped(text: str) -> str:
+    """`\\u{202E}` for what nobody sees; a backslash that looks like the beginning of one is one itself."""
+    return text.replace("\\u{", "\\u{5C}u{").translate(_escapes)
 
 
 def _csv_line(cells: Sequence[str]) -> str:

@@ -116,6 +116,7 @@ def action_context(
         "weighs": item.facts is not None and item.facts.risk < LOWEST_RISK,
         "arguments": pretty(item.arguments),
         "preview_chars": PREVIEW_CHARS,
+        "may_reveal": may(request.user, Right.REVEAL, store=ref.store, tool=tool),
         **second_context(request, item, decision),
         "notes": (notes := notes_on(ref)),
         "note": notes[0] if notes else None,

@@ -57,7 +57,17 @@ GATED_PAGES = {
 PAGES_OF_SETTLERS = {"action-claim", "action-note", "claims", "correction-preview", "decision-preview", "handover"}
 """They decide nothing; whoever may not settle leaves nothing there either."""
 OTHER_PAGES = {
-    *("action", "action-arguments", "action-ask", "action-result", "action-status", "agent", "agent-ask", "asking"),
+    *(
+        "action",
+        "action-arguments",
+        "action-ask",
+        "action-result",
+        "action-reveal",
+        "action-status",
+        "agent",
+        "agent-ask",
+        "asking",
+    ),
     *("decision-held", "entry", "events", "eviction", "history", "hook", "incident", "incidents"),
     *("incidents-banner", "healthz", "login", "logout", "proposals", "queue", "readyz", "resolver", "resolver-dry-run"),
     *("resolver-expressions", "resolver-hook", "resolver-new", "resolver-new-dry-run", "resolver-new-expressions", "resolvers"),
@@ -231,7 +241,7 @@ def try_routes(
 ) -> Iterator[tuple[str, ActionRef, int]]:
     """Call every route that is no GET, each about an action of its own and with the body that its schema asks for."""
     schemas = routes.get_openapi_schema(path_prefix="/api/v1/")["components"]["schemas"]
-    for seq, ((method, path), one) in enumerate(sorted(operations().items(), key=lambda item: item[0]), start=101):
+    for seq, ((method, path), one) in enumerate(sorted(operations().items(), key=lambda item: item[0]), start=1001):
         if method == "get":
             continue
         ref = payment(writer, seq)
@@ -254,7 +264,7 @@ def try_routes(
 def try_commands(
     writer: RecordWriter, who: User, begin: Callable[[ActionRef], Decision | None]
 ) -> Iterator[tuple[str, ActionRef, str]]:
-    for seq, (name, arguments) in enumerate(GATED_COMMANDS.items(), start=201):
+    for seq, (name, arguments) in enumerate(GATED_COMMANDS.items(), start=2001):
         ref = payment(writer, seq)
         begin(ref)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import unicodedata
@@ -9,16 +10,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from django.core.management import call_command
 from django.test import Client
 
+from tests.console.conftest import PASSWORD
 from tests.console.view_helpers import HTMX
 from tests.hostile.corpus import Hostile
 
 MAX_PAGE = 1_000_000
 MAX_WHOLE = 6_000_000
 """Of one answer: lists cut each text, and only who asks for one value whole gets it whole."""
+_NUMBER = re.compile(r"-?\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,14 @@ class Asker:
 
     def page(self, path: str, **headers: str) -> str:
         answer = self.client.get(path, headers={**headers})
+        assert answer.status_code == 200, f"{answer.status_code} of {path}"
+        return answer.content.decode()
+
+    def revealed(self, path: str) -> str:
+        """What is hidden of one action, after a fresh proof and for a reason."""
+        if "account_authentication_methods" not in self.client.session:
+            assert self.client.post("/confirm/", {"password": PASSWORD}).status_code == 302
+        answer = self.client.post(path, {"reason": "to see whether it does anything"})
         assert answer.status_code == 200, f"{answer.status_code} of {path}"
         return answer.content.decode()
 
@@ -116,12 +129,12 @@ _FOREIGN_TAGS = frozenset(
 _FOREIGN_WORDS = ("stolen", "evil.example", "alert(1)", "javascript:", "data:text")
 
 
-def check_page(html: str, cases: Iterable[Hostile]) -> list[str]:
+def check_page(html: str, cases: Iterable[Hostile], most: int = MAX_PAGE) -> list[str]:
     """No element and no attribute of theirs, nothing unseen, no label that they wrote, no secret, and an end."""
     structure = _Structure()
     structure.feed(html)
     found = [*structure.problems, *(f"unmarked {char}" for char in unseen(html)), *_secrets(html, cases)]
-    found += [f"longer than {MAX_PAGE:,}: {len(html):,}"] if len(html) > MAX_PAGE else []
+    found += [f"longer than {most:,}: {len(html):,}"] if len(html) > most else []
     labels = "\n".join(structure.labels)
     for case in cases:
         found += [f"{never[:30]!r} of {case.name}" for never in case.never if never in html]
@@ -132,6 +145,21 @@ def check_page(html: str, cases: Iterable[Hostile]) -> list[str]:
 def check_whole_page(html: str, cases: Iterable[Hostile]) -> list[str]:
     """The same of a page on which a text stands as long as it is, up to a bound."""
     return check_page(html, [replace(case, never=tuple(never for never in case.never if len(never) < 1_000)) for case in cases])
+
+
+def check_revealed(html: str, cases: Iterable[Hostile]) -> list[str]:
+    """The same of the one page that hides no secret and cuts nothing."""
+    shorter = [replace(case, secrets=(), never=tuple(never for never in case.never if len(never) < 1_000)) for case in cases]
+    return check_page(html, shorter, MAX_WHOLE)
+
+
+def check_csv(body: str, cases: Iterable[Hostile]) -> list[str]:
+    """Cells that no spreadsheet reckons with, whatever stands before their sign; nothing unseen in them, no secret, and an end."""
+    cells = [cell for row in csv.reader(body.splitlines()) for cell in row]
+    found = [f"a formula {cell[:40]!r}" for cell in cells if cell.lstrip()[:1] in tuple("=+-@") and not _NUMBER.fullmatch(cell)]
+    found += [f"unmarked {char}" for cell in cells for char in unseen(cell)]
+    found += [f"longer than {MAX_WHOLE:,}: {len(body):,}"] if len(body) > MAX_WHOLE else []
+    return found + _secrets(body, cases)
 
 
 def check_json(body: str, cases: Iterable[Hostile]) -> list[str]:
@@ -167,6 +195,13 @@ def _printed(*arguments: str) -> str:
     return out.getvalue()
 
 
+def _exported(format_: str) -> str:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "history"
+        call_command("export_audit", "--format", format_, "--output", str(file), stdout=StringIO(), stderr=StringIO())
+        return file.read_bytes().decode()
+
+
 def page(path: str, *, name: str, is_list: bool = False, is_about_decisions: bool = False) -> tuple[Exit, Exit]:
     """A page, and the piece of it that htmx fetches."""
     fetch = Asker.every_page if is_list else Asker.page
@@ -195,6 +230,11 @@ EXITS: tuple[Exit, ...] = (
     page("/agents/main/{}/", name="agent")[0],
     replace(page("/agents/main/{}/briefing/", name="briefing")[0], check=check_whole_page),
     page("/agents/", name="agents", is_list=True)[0],
+    Exit(name="revealed", leave=lambda asker, agent: asker.revealed(f"/actions/main/{agent}/1/reveal/"), check=check_revealed),
+    Exit(name="export csv", leave=lambda _asker, _: _exported("csv"), check=check_csv, is_list=True, is_about_decisions=True),
+    Exit(
+        name="export jsonl", leave=lambda _asker, _: _exported("jsonl"), check=check_json, is_list=True, is_about_decisions=True
+    ),
     Exit(name="API list", leave=lambda asker, _: asker.json("/api/v1/actions?limit=200"), check=check_json, is_list=True),
     Exit(name="API item", leave=lambda asker, agent: asker.json(f"/api/v1/actions/main/{agent}/1"), check=check_json),
     Exit(name="API closed item", leave=lambda asker, agent: asker.json(f"/api/v1/actions/main/{agent}/3"), check=check_json),

@@ -8,16 +8,21 @@ import io
 import json
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actions.records import ChainHead, Entry, NewEntry
+from actions.store import audit_file
 from actions.store.audit import GENESIS, seal
 from actions.store.audit_file import COLUMNS, FORMATS, BadFile, Tally, main, sign_manifest, verify_file, write_rows
 from actions.store.checkpoints import Anchors, Checkpoint, public_key, read_anchors, sign_checkpoint, sign_tombstone
+from tests.unit.strategies import wild_text
 from tests.unit.test_checkpoints import CHAIN, OTHER, SEED
 
 HOSTILE = '=1+1,"quoted"\nnext\x00\ud800 é'
@@ -309,3 +314,12 @@ def test_the_command_works_with_no_database_and_no_django(tmp_path: Path) -> Non
     assert bad.returncode == 1
     assert "entry 2" in bad.stdout.splitlines()[-1]
     assert (good.stderr, bad.stderr) == ("", "")
+
+
+@given(st.one_of(wild_text, st.from_regex(r"\A(\\u\{[0-9A-F]{1,6}\}?|'?[=+ @-]|\\|\n){0,6}\Z")))
+def test_a_cell_shows_everything_reckons_with_nothing_and_is_read_back_as_it_was(text: str) -> None:
+    cell = audit_file._cell(text)
+
+    assert audit_file._uncell(cell) == text
+    assert not cell.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert all(char == "\n" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for char in cell)
