@@ -64,6 +64,7 @@ OTHER_PAGES = {
     *("simulator", "stores", "theme", "tool", "tools", "tool-example"),
     *("agents", "agent-briefing", "batch-cancel", "handover-band", "handover-dismiss", "saved-view", "saved-views"),
     *("export", "exports", "export-manifest", "verification", "verify-now"),
+    *("agent-replay",),
     *("people", "person", "notifications", "channel", "confirm", "password-forgotten", "password-choose", "password-change"),
     *("settings", "settings-keys", "settings-mail", "settings-sessions"),
     *("account_login", "account_logout", "account_reauthenticate", "account_signup"),
@@ -94,6 +95,7 @@ OTHER_ROUTES = {
     ("get", "/api/v1/bulk/{batch_id}"),
     ("post", "/api/v1/agents/{store}/{agent}/eviction"),
     ("get", "/api/v1/audit"),
+    ("get", "/api/v1/agents/{store}/{agent}/replay"),
 }
 GATED_COMMANDS = {
     "settle": ["done", "--reason", "seen in the dashboard"],
@@ -103,6 +105,7 @@ GATED_COMMANDS = {
 OTHER_COMMANDS = {
     *("check_stores", "create_token", "create_user", "discover_stores", "evict", "open_actions", "prepare_store"),
     *("reseal_secrets", "revoke_token", "set_role", "verify_audit", "export_audit", "retain_audit", "sign_checkpoints"),
+    "export_replay",
 }
 ROW_OF_TASK: dict[str, type[Model] | None] = {
     "deliver": Decision,
@@ -231,7 +234,7 @@ def try_routes(
 ) -> Iterator[tuple[str, ActionRef, int]]:
     """Call every route that is no GET, each about an action of its own and with the body that its schema asks for."""
     schemas = routes.get_openapi_schema(path_prefix="/api/v1/")["components"]["schemas"]
-    for seq, ((method, path), one) in enumerate(sorted(operations().items(), key=lambda item: item[0]), start=101):
+    for seq, ((method, path), one) in enumerate(sorted(operations().items(), key=lambda item: item[0]), start=501):
         if method == "get":
             continue
         ref = payment(writer, seq)
@@ -254,7 +257,7 @@ def try_routes(
 def try_commands(
     writer: RecordWriter, who: User, begin: Callable[[ActionRef], Decision | None]
 ) -> Iterator[tuple[str, ActionRef, str]]:
-    for seq, (name, arguments) in enumerate(GATED_COMMANDS.items(), start=201):
+    for seq, (name, arguments) in enumerate(GATED_COMMANDS.items(), start=801):
         ref = payment(writer, seq)
         begin(ref)
         try:

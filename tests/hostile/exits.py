@@ -36,7 +36,7 @@ class Asker:
     def json(self, path: str) -> str:
         answer = Client().get(path, headers={"Authorization": f"Bearer {self.token}"})
         assert answer.status_code == 200, f"{answer.status_code} of {path}"
-        return answer.content.decode()
+        return b"".join(answer).decode()
 
     def every_page(self, path: str, **headers: str) -> str:
         """A list to its end, by its own links."""
@@ -205,6 +205,7 @@ EXITS: tuple[Exit, ...] = (
         is_list=True,
         is_about_decisions=True,
     ),
+    Exit(name="API replay", leave=lambda asker, agent: asker.json(f"/api/v1/agents/main/{agent}/replay"), check=check_json),
     Exit(name="open_actions", leave=lambda _asker, _: _printed("open_actions"), check=check_table, is_list=True),
     Exit(name="open_actions --json", leave=lambda _asker, _: _printed("open_actions", "--json"), check=check_json, is_list=True),
 )

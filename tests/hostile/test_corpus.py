@@ -7,6 +7,7 @@ import re
 import pytest
 from django.contrib.auth.models import User
 
+from console.models import Grant
 from console.services.decide import DecisionRequest, decide
 from console.services.tokens import create_user_token
 from tests.console.view_helpers import browser, text_of
@@ -50,6 +51,7 @@ def asker(memory: RecordWriter, ana: User) -> Asker:
     """Everything of the corpus is written; who asks may see all of it."""
     for agent, hostile in AGENTS.items():
         written(memory, agent, hostile)
+    Grant.objects.create(user=ana, role="auditor")
     return Asker(client=browser(ana), token=create_user_token(ana))
 
 
