@@ -64,7 +64,7 @@ OTHER_PAGES = {
     *("simulator", "stores", "theme", "tool", "tools", "tool-example"),
     *("agents", "agent-briefing", "batch-cancel", "handover-band", "handover-dismiss", "saved-view", "saved-views"),
     *("export", "exports", "export-manifest", "verification", "verify-now"),
-    *("agent-replay",),
+    *("agent-replay", "insight"),
     *("people", "person", "notifications", "channel", "confirm", "password-forgotten", "password-choose", "password-change"),
     *("settings", "settings-keys", "settings-mail", "settings-sessions"),
     *("account_login", "account_logout", "account_reauthenticate", "account_signup"),

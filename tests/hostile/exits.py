@@ -190,6 +190,7 @@ EXITS: tuple[Exit, ...] = (
     *page("/", name="queue", is_list=True),
     *page("/history/", name="history", is_list=True, is_about_decisions=True),
     *page("/tools/", name="tools", is_list=True),
+    *page("/insight/", name="insight", is_list=True, is_about_decisions=True),
     *page("/actions/main/{}/1/", name="action"),
     page("/actions/main/{}/3/", name="closed action")[0],
     page("/agents/main/{}/", name="agent")[0],
