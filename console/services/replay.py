@@ -80,13 +80,15 @@ class Replay:
     @property
     def counts(self) -> dict[str, int]:
         """By kind, as they were walked; a live agent goes on meanwhile, and its newest is not in the file."""
+        newest = self.states.pages[0][1] - 1 if self.states.pages else 0
+        has_own_head = self.head is not None and _number_of_state(self.head) != newest
         return {
-            "turns": self.turns.count,
-            "calls": self.calls.count,
-            "states": self.states.count + (self.head is not None),
-            "entries": self.entries.count,
-            "holders": len(self.holders),
-            "verdicts": self.verdicts,
+            "holder": len(self.holders),
+            "call": self.calls.count,
+            "state": self.states.count + has_own_head,
+            "verdict": self.verdicts,
+            "turn": self.turns.count,
+            "entry": self.entries.count,
         }
 
     @property

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from actions.errors import InvalidQuery
 from console.access import Right, may_somewhere, require_known, visible_stores
 from console.charts import Bars, Columns, bars, columns
+from console.durations import format_duration
 from console.forms import DEFAULT_SPAN, SPANS, InsightFilters, problems_of
 from console.htmx import render_part
 from console.services.insight import AGES, MAX_LISTED, PEOPLE, RESOLVERS, Insight, Took, read_insight
@@ -67,7 +68,7 @@ def insight(request: HttpRequest) -> HttpResponse:
 
 
 def _charts(found: Insight, zone: ZoneInfo) -> dict[str, Bars | Columns | list[str] | list[tuple[str, str, Took]]]:
-    pattern = "%H:%M" if found.is_hourly else "%-d %b"
+    pattern = "%-d %b %H:%M" if found.is_hourly else "%-d %b"
     edges = [f"{found.slots[n].at.astimezone(zone):{pattern}}" for n in (0, -1)] if found.slots else []
     spans = [
         (by, since, found.took[by][number])
@@ -89,7 +90,7 @@ def _charts(found: Insight, zone: ZoneInfo) -> dict[str, Bars | Columns | list[s
         ),
         "pace_chart": bars(
             [
-                (show(line.name, limit=LABEL).plain, _length(line.pace.median_s), [line.pace.median_s or 0])
+                (show(line.name, limit=LABEL).plain, format_duration(round(line.pace.median_s or 0)), [line.pace.median_s or 0])
                 for line in found.reviewers[:BARS]
                 if line.pace.count
             ]

@@ -119,7 +119,8 @@ def test_the_file_alone_tells_weeks_later_what_was_called_what_became_of_it_and_
     assert [line["n"] for line in body] == list(range(1, len(body) + 1))
     assert (header["format"], header["store"], header["agent"], header["by"]) == (FORMAT, "main", "m-1", "operator aud")
     assert (header["is_cut"], header["left_out"]) == (False, [])
-    assert header["counts"] == {"turns": 3, "calls": 3, "states": 2, "entries": 3, "holders": 2, "verdicts": 1}
+    assert header["counts"] == {"holder": 2, "call": 3, "state": 1, "verdict": 1, "turn": 3, "entry": 3}
+    assert header["counts"] == {kind: count for kind, count in last["counts"].items() if kind != "end"}
     assert (last["kind"], last["lines"]) == ("replay_end", len(body))
     order = [(line["kind"], line.get("seq")) for line in body]
     settled = order.index(("end", 2))
