@@ -40,11 +40,13 @@ from console.access import (
     item_or_404,
     may_somewhere,
     sees_problems,
+    store_of_agent_or_404,
     visible,
     visible_chains,
     visible_stores,
 )
 from console.addresses import read_ref
+from console.downloads import download
 from console.forms import HistoryFilters, QueueFilters, problems_of
 from console.history import list_history, require_kind
 from console.models import Batch, DecisionState
@@ -63,18 +65,19 @@ from console.services.correct import (
     standing_correction,
     withdraw_correction,
 )
-from console.services.decide import DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, actor_of, decide, withdraw
 from console.services.decisions import current_decisions
 from console.services.evict import EvictionRequest, evict
 from console.services.known_counts import last_known
 from console.services.notes import notes_on
+from console.services.replay import begin_replay, file_name
 from console.services.resolve import NobodyToAsk, request_asking, verdicts_of
 from console.services.through import write_through
 from console.services.tokens import Caller, find_caller
 from console.store_news import complain, told
 from console.stores import get_store
 from console.tasks import send_asking, send_batch
-from console.tool_rules import read_book, rule_of
+from console.tool_rules import read_book, read_rules, rule_of
 from console.trouble import log_unexpected
 
 log = logging.getLogger(__name__)
@@ -440,6 +443,7 @@ _CLAIM = f"{_ACTION}/claim"
 _CORRECTION = f"{_ACTION}/correction"
 _EVICTION = "/agents/{store}/{agent}/eviction"
 _BATCH = "/bulk/{batch_id}"
+_REPLAY = "/agents/{store}/{agent}/replay"
 
 
 # --- what may be asked -----------------------------------------------------------------------------------------------
@@ -779,6 +783,17 @@ def list_entries(
     )
 
 
+@api.get(_REPLAY, response={200: str, 503: ErrorOut, **_ERRORS}, summary="One agent's trajectory, oldest first, as JSON Lines")
+def get_replay(request: HttpRequest, store: Store, agent: Agent) -> HttpResponse:
+    """For auditors of the whole store. Streamed; the last line is of kind `replay_end`, and without it the file is not whole. It is an entry."""
+    _know_query(request)
+    user = _user(request)
+    kept = store_of_agent_or_404(user, store, agent, Right.EXPORT)
+    made = begin_replay(kept, agent, by=actor_of(user), rules=read_rules())
+    made.record()
+    return download(made.pieces(), file=file_name(made), content_type="application/x-ndjson")  # type: ignore[return-value]
+
+
 _METHODS = {
     "/actions": ["GET"],
     _ACTION: ["GET"],
@@ -791,6 +806,7 @@ _METHODS = {
     "/bulk": ["POST"],
     _BATCH: ["GET"],
     "/audit": ["GET"],
+    _REPLAY: ["GET"],
 }
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib.auth.models import AnonymousUser
@@ -22,6 +24,7 @@ from console.services.correct import CorrectionRequest
 from console.services.decide import DecisionRequest
 from console.services.evict import EvictionRequest, holder_digest
 from console.services.evidence import NOBODY_ASKED, refs_with_verdict
+from console.services.insight import Asked
 from console.services.notes import refs_due
 from console.words import OUTCOMES, STATES, TRUTHS
 
@@ -63,6 +66,12 @@ _CLASS_CHOICES = [
 ]
 
 
+MAX_SHOWN = 50
+"""Verdicts that one decision notes as shown."""
+SPANS = {"24h": 1, "7d": 7, "30d": 30, "90d": 90}
+"""Named ranges of the insight page, in days."""
+DEFAULT_SPAN = "30d"
+MAX_DAYS = 366
 BY_CRASH = "crash"
 _LABELS = {
     "state": "State",
@@ -271,6 +280,7 @@ class DecisionForm(forms.Form):
             error=said["error"] if outcome == "failed" else "",
             look_again_at=said["look_again_at"] if outcome == "later" else None,
             evidence_id=said["evidence_id"],
+            evidence_shown=tuple(self.data.getlist("shown")[:MAX_SHOWN]) if hasattr(self.data, "getlist") else None,
         )
 
 
@@ -378,6 +388,45 @@ def _moment(said: str) -> Instant | None:
         except ValueError:
             continue
     raise forms.ValidationError("a day (2026-11-30), a minute in UTC (2026-11-30T18:20), or RFC 3339 with a zone")
+
+
+class InsightFilters(forms.Form):
+    """Which time, in the person's own zone, and of what. Without a time: the last 30 days."""
+
+    span = forms.ChoiceField(required=False, choices=[(name, name) for name in SPANS])
+    since = forms.CharField(required=False, max_length=40)
+    until = forms.CharField(required=False, max_length=40)
+    store = forms.CharField(required=False, max_length=63)
+    tool = forms.CharField(required=False, max_length=255)
+
+    def to_asked(self, now: datetime, zone: ZoneInfo) -> Asked:
+        """What is asked; times beat a span.
+
+        Raises:
+            InvalidQuery: the range is empty, or longer than a year.
+        """
+        said = self.cleaned_data
+        until = _moment_in(said["until"], zone) or now
+        since = _moment_in(said["since"], zone) or until - timedelta(days=SPANS[said["span"] or DEFAULT_SPAN])
+        if not since < until:
+            raise InvalidQuery("the time begins before it ends: give an earlier `since`, or a later `until`")
+        if until - since > timedelta(days=MAX_DAYS):
+            raise InvalidQuery(f"at most {MAX_DAYS} days are looked at; give a later `since`, or an earlier `until`")
+        return Asked(since=since, until=until, store=said["store"], tool=said["tool"])
+
+
+def _moment_in(said: str, zone: ZoneInfo) -> datetime | None:
+    """A day or a minute as a browser's field says it, by the person's clock; or a time with its zone."""
+    if not said:
+        return None
+    try:
+        at = datetime.fromisoformat(said)
+        # Beyond what any zone can shift; a year that no chain is of.
+        if not 1970 <= at.year <= 9000:
+            raise ValueError("out of range")
+        return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
+        raise InvalidQuery(f"{said[:40]!r} is no time; write a day (2026-11-30) or a minute (2026-11-30T18:20)") from exc
 
 
 class AgentFilters(forms.Form):

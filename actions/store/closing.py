@@ -169,6 +169,7 @@ def plan_closing(
             "epoch": epoch,
         },
         "turn": turn.seq,
+        "started_at": format_rfc3339(action.started_at),
         "lease": _lease_detail(found),
         **{name: digest for name, digest in (("seen", seen), ("claim", claim)) if digest is not None},
     }

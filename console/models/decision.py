@@ -90,6 +90,8 @@ class Decision(models.Model):
     is_turned_down = models.BooleanField(default=False, db_default=False)  # by that second person; refused for good
     broke_glass_by = models.CharField(max_length=150, blank=True, db_default="", default="")
     broke_glass = models.TextField(blank=True, db_default="", default="")  # why no second person was waited for; unredacted
+    # Which verdicts stood on the page when it was sent: their numbers. None: it was not sent from a page, or before this was kept.
+    evidence_shown = models.JSONField(null=True)
     is_announced = models.BooleanField(default=False)  # the entry `waiting` stands in the store's chain
 
     class Meta:
@@ -118,6 +120,7 @@ class Decision(models.Model):
             models.Index(fields=["store", "agent", "seq", "-id"], name="decision_by_action"),
             models.Index(fields=["next_try_at"], condition=Q(state__in=[*PENDING_STATES]), name="decision_pending_due"),
             models.Index(ActionKey(), condition=Q(outcome=DecisionOutcome.FAILED), name="decision_failed_key"),
+            models.Index(fields=["-created_at"], name="decision_newest"),
         ]
 
     def __str__(self) -> str:

@@ -75,7 +75,10 @@ class StoredVerdict(models.Model):
 
     class Meta:
         db_table = "console_verdict"
-        indexes = [models.Index(fields=["inquiry", "id"], name="verdict_by_inquiry")]
+        indexes = [
+            models.Index(fields=["inquiry", "id"], name="verdict_by_inquiry"),
+            models.Index(fields=["-asked_at"], name="verdict_newest"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.outcome} ({self.grade or 'no grade'}) by {self.resolver}"

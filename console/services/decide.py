@@ -48,7 +48,7 @@ from console.services.deliver import (
     mark_written,
     turn_of,
 )
-from console.services.evidence import find_contradiction, find_verdict
+from console.services.evidence import find_contradiction, find_verdict, numbers_shown
 from console.services.gates import Gates, is_confirmed
 from console.services.policies import gates_before
 from console.stores import UnknownStore, get_store
@@ -79,6 +79,7 @@ class DecisionRequest:
     error: str = ""  # defaults to the reason
     look_again_at: datetime | None = None  # only with later
     evidence_id: str = ""  # the verdict that it rests on; left out where it is not about this action
+    evidence_shown: tuple[str, ...] | None = None  # the verdicts that stood on the page; None: it comes from no page
     confirmed_at: datetime | None = None  # when this person last proved who they are; None: never, as with a token
 
 
@@ -296,6 +297,7 @@ def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User, 
                 claim=item.claim,
                 content_digest=decision_digest(item.ref, end),
                 evidence_id=request.evidence_id if find_verdict(item.ref, request.evidence_id) is not None else "",
+                evidence_shown=numbers_shown(item.ref, request.evidence_shown),
                 **kept_before(gates, item),
             )
             if row.state == DecisionState.HELD:

@@ -148,6 +148,16 @@ def refs_with_verdict(said: str) -> frozenset[ActionRef]:
     return frozenset(ActionRef(*ref) for ref in found)
 
 
+def numbers_shown(ref: ActionRef, evidence_ids: Collection[str] | None) -> list[int] | None:
+    """The numbers of those verdicts that are about this action, in their order; None for None. One statement, none for none."""
+    if not evidence_ids:
+        return None if evidence_ids is None else []
+    said = (evidence_id.removeprefix("verdict-") for evidence_id in evidence_ids)
+    numbers = [int(number) for number in said if number.isascii() and number.isdigit() and len(number) < 19]
+    about = {"inquiry__store": ref.store, "inquiry__agent": ref.agent, "inquiry__seq": ref.seq}
+    return list(StoredVerdict.objects.filter(pk__in=numbers, **about).order_by("pk").values_list("pk", flat=True))
+
+
 def find_verdict(ref: ActionRef, evidence_id: str) -> StoredVerdict | None:
     """The verdict of that id, if it is about this action."""
     number = evidence_id.removeprefix("verdict-")

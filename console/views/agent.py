@@ -110,6 +110,7 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "may_ask_all": any(i.action and may(request.user, Right.SETTLE, store=store, tool=i.action.tool) for i in open_actions),
         "is_newest": is_newest,
         "may_evict": _may_evict(request, store, found),
+        "may_export": may(request.user, Right.EXPORT, store=store),
     }
     return render_part(request, "agents/agent.html", "agents/_agent.html", context)
 

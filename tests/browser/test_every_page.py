@@ -44,6 +44,7 @@ PAGES = {
     "briefing": "/agents/main/m-1/briefing/",
     "history": "/history/",
     "entry": "/history/main/1/",
+    "insight": "/insight/",
     "stores": "/stores/",
     "hand over": "/handover/",
     "nothing to correct": "/actions/main/m-1/2/correction/",

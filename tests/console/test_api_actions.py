@@ -433,6 +433,7 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
         "/api/v1/actions/{store}/{agent}/{seq}/claim",
         "/api/v1/actions/{store}/{agent}/{seq}/correction",
         "/api/v1/agents/{store}/{agent}/eviction",
+        "/api/v1/agents/{store}/{agent}/replay",
         "/api/v1/audit",
         "/api/v1/bulk",
         "/api/v1/bulk/{batch_id}",

@@ -74,6 +74,7 @@ OTHER_PAGES = {
     *("simulator", "stores", "theme", "tool", "tools", "tool-example"),
     *("agents", "agent-briefing", "batch-cancel", "handover-band", "handover-dismiss", "saved-view", "saved-views"),
     *("export", "exports", "export-manifest", "verification", "verify-now"),
+    *("agent-replay", "insight"),
     *("people", "person", "notifications", "channel", "confirm", "password-forgotten", "password-choose", "password-change"),
     *("settings", "settings-keys", "settings-mail", "settings-sessions"),
     *("account_login", "account_logout", "account_reauthenticate", "account_signup"),
@@ -104,6 +105,7 @@ OTHER_ROUTES = {
     ("get", "/api/v1/bulk/{batch_id}"),
     ("post", "/api/v1/agents/{store}/{agent}/eviction"),
     ("get", "/api/v1/audit"),
+    ("get", "/api/v1/agents/{store}/{agent}/replay"),
 }
 GATED_COMMANDS = {
     "settle": ["done", "--reason", "seen in the dashboard"],
@@ -113,6 +115,7 @@ GATED_COMMANDS = {
 OTHER_COMMANDS = {
     *("check_stores", "create_token", "create_user", "discover_stores", "evict", "open_actions", "prepare_store"),
     *("reseal_secrets", "revoke_token", "set_role", "verify_audit", "export_audit", "retain_audit", "sign_checkpoints"),
+    "export_replay",
 }
 ROW_OF_TASK: dict[str, type[Model] | None] = {
     "deliver": Decision,

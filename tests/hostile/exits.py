@@ -49,7 +49,7 @@ class Asker:
     def json(self, path: str) -> str:
         answer = Client().get(path, headers={"Authorization": f"Bearer {self.token}"})
         assert answer.status_code == 200, f"{answer.status_code} of {path}"
-        return answer.content.decode()
+        return b"".join(answer).decode()
 
     def every_page(self, path: str, **headers: str) -> str:
         """A list to its end, by its own links."""
@@ -225,6 +225,7 @@ EXITS: tuple[Exit, ...] = (
     *page("/", name="queue", is_list=True),
     *page("/history/", name="history", is_list=True, is_about_decisions=True),
     *page("/tools/", name="tools", is_list=True),
+    *page("/insight/", name="insight", is_list=True, is_about_decisions=True),
     *page("/actions/main/{}/1/", name="action"),
     page("/actions/main/{}/3/", name="closed action")[0],
     page("/agents/main/{}/", name="agent")[0],
@@ -245,6 +246,7 @@ EXITS: tuple[Exit, ...] = (
         is_list=True,
         is_about_decisions=True,
     ),
+    Exit(name="API replay", leave=lambda asker, agent: asker.json(f"/api/v1/agents/main/{agent}/replay"), check=check_json),
     Exit(name="open_actions", leave=lambda _asker, _: _printed("open_actions"), check=check_table, is_list=True),
     Exit(name="open_actions --json", leave=lambda _asker, _: _printed("open_actions", "--json"), check=check_json, is_list=True),
 )

@@ -15,7 +15,10 @@ from tests.hostile.corpus import CORPUS, Hostile
 from tests.hostile.exits import EXITS, Asker, Exit
 from tests.recall_writer import RecordWriter
 
-pytestmark = pytest.mark.django_db
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators"),
+]
 
 ARTICLE, WHOLE = "/actions/main/h-1/1/", "/actions/main/h-1/1/arguments/"
 FEW = 20_000

@@ -20,7 +20,7 @@ from actions.store.polign import WINDOW, PolignStore
 from local.polign import RunningPolign
 from tests.http_gateway import LOST, UNANSWERED, Gateway
 from tests.polign_writer import PolignWriter
-from tests.recall_writer import RecallWriter
+from tests.recall_writer import RecallWriter, time_text
 from tests.store.gestures import an_end, decide, look_at_world, verify
 from tests.store.test_postgres_all_or_nothing import DIE, RAISE, sabotage
 
@@ -246,6 +246,7 @@ def test_the_entry_says_the_same_whenever_it_is_written(line: Line, number: int 
             "epoch": epoch,
         },
         "turn": 3,
+        "started_at": time_text(1),
         "lease": None,
         "seen": digest,
     }

@@ -13,7 +13,7 @@ from actions.records import ActionStatus, NewEntry, Turn
 from actions.settle import preview_turn, settle
 from actions.store.base import ActionStore
 from actions.times import parse_rfc3339
-from tests.recall_writer import RecordWriter, shortened
+from tests.recall_writer import RecordWriter, shortened, time_text
 from tests.store.conftest import fenced
 from tests.store.gestures import an_end, decide, look_at_world, readable_action, verify
 
@@ -366,6 +366,7 @@ def test_the_entry_says_what_was_before_and_after(store: ActionStore, recall: Re
             "epoch": 6,
         },
         "turn": 1,
+        "started_at": time_text(1),
         "lease": {"holder": "pod-a:1:aaaa", "epoch": 5, "expires_at": "1970-01-01T00:00:00Z"},
         "seen": digest,
     }
