@@ -125,7 +125,7 @@ ENTRY_KINDS: Mapping[str, str] = {
     "withdrawn": "withdrew",
     "refused": "was refused",
     "evicted": "took the lease away",
-    "observed": "saw it end",
+    "observed": "saw it become",
     "gave_up": "gave up asking",
     "incident": "found it after all",
     "incident_closed": "closed the incident",
