@@ -156,12 +156,12 @@ def list_history(
     try:
         for name, entry in heapq.merge(*streams, key=lambda row: (-row[1].at, row[0], -row[1].number)):
             if len(shown) == limit:
-                return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=False, problems=problems)
+                return HistoryPage(items=tuple(shown), next=write_cursor(before), is_partial=False, problems=problems)
             before[name] = entry.number
             if wanted.matches(entry) and may_see(name, entry.tool):
                 shown.append(HistoryItem(store=name, entry=entry))
     except _Spent:
-        return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=True, problems=problems)
+        return HistoryPage(items=tuple(shown), next=write_cursor(before), is_partial=True, problems=problems)
     return HistoryPage(items=tuple(shown), next=None, is_partial=False, problems=problems)
 
 
@@ -231,7 +231,8 @@ def _read(store: EntryChain, wanted: HistoryFilter, before: int | None, limit: i
         return exc
 
 
-def _write_cursor(before: Mapping[str, int]) -> str:
+def write_cursor(before: Mapping[str, int]) -> str:
+    """Where a page goes on: below which number of each chain."""
     return base64.urlsafe_b64encode(json.dumps(before, sort_keys=True).encode()).decode().rstrip("=")
 
 
