@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, timedelta, tzinfo
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -14,7 +16,7 @@ from actions.errors import InvalidQuery
 from actions.queries import IN_DOUBT, ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionRef, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
-from actions.times import Instant, parse_rfc3339
+from actions.times import SECOND, Instant, format_rfc3339, parse_rfc3339, to_datetime
 from console.access import Person
 from console.history import HistoryFilter
 from console.services.claimed import ME, NOBODY, refs_claimed
@@ -344,7 +346,7 @@ def new_eviction_form(holder: str) -> EvictionForm:
 
 
 class HistoryFilters(forms.Form):
-    """The history's filters as they stand in its address."""
+    """The history's filters as they stand in its address. Times without a zone are of `zone`: of whoever typed them."""
 
     store = forms.CharField(required=False, max_length=63)
     agent = forms.CharField(required=False, max_length=255)
@@ -357,27 +359,45 @@ class HistoryFilters(forms.Form):
     until = forms.CharField(required=False, max_length=40)
     text = forms.CharField(required=False, max_length=200)
 
+    def __init__(self, data: Mapping[str, Any], *, zone: tzinfo = UTC) -> None:
+        super().__init__(data)
+        self._zone = zone
+
     def clean_since(self) -> Instant | None:
-        return _moment(self.cleaned_data["since"])
+        return _moment(self.cleaned_data["since"], self._zone, is_last=False)
 
     def clean_until(self) -> Instant | None:
-        return _moment(self.cleaned_data["until"])
+        return _moment(self.cleaned_data["until"], self._zone, is_last=True)
 
     def to_filter(self) -> HistoryFilter:
         return HistoryFilter(**self.cleaned_data)
 
 
-def _moment(said: str) -> Instant | None:
-    """A day or a minute as a browser's field says it, in UTC; or RFC 3339 with its zone."""
+def _moment(said: str, zone: tzinfo, *, is_last: bool) -> Instant | None:
+    """A day or a minute as a browser's field says it, by the clocks of `zone`; or RFC 3339 with its own zone.
+
+    What the clocks showed twice, or never, is the first moment that it can be, or the last where `is_last`: a range leaves nothing out.
+    """
     if not said:
         return None
-    texts = (said, f"{said}Z", f"{said}:00Z", f"{said}T00:00:00Z")
-    for text in texts:
-        try:
-            return parse_rfc3339(text)
-        except ValueError:
-            continue
-    raise forms.ValidationError("a day (2026-11-30), a minute in UTC (2026-11-30T18:20), or RFC 3339 with a zone")
+    with suppress(ValueError):
+        return parse_rfc3339(said)
+    for text in (f"{said}Z", f"{said}:00Z", f"{said}T00:00:00Z"):
+        with suppress(ValueError):
+            return _at(parse_rfc3339(text), zone, is_last=is_last)
+    raise forms.ValidationError(f"a day (2026-11-30), a minute (2026-11-30T18:20, {zone}), or RFC 3339 with a zone")
+
+
+def _at(shown: Instant, zone: tzinfo, *, is_last: bool) -> Instant:
+    """A moment at which the clocks of `zone` show what `shown` is in UTC: of two, or where they skip it, the first or the last that it can be."""
+    try:
+        local = to_datetime(shown).replace(tzinfo=zone)
+        offsets = [local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1)]
+        moment = shown - int((min(offsets) if is_last else max(offsets)).total_seconds()) * SECOND
+        format_rfc3339(moment)  # what no calendar has, none of our texts can say
+    except OverflowError:
+        return shown
+    return moment
 
 
 class AgentFilters(forms.Form):

@@ -136,6 +136,10 @@ ENTRY_KINDS: Mapping[str, str] = {
 }
 
 
+ENTRY_OUTCOMES = ("done", "failed", "abandoned", "unknown")
+"""What an entry can say that a call became; `unknown` only of what was seen and is nobody's here."""
+
+
 class Became(NamedTuple):
     """What became of one item of a batch: a word, the state whose colour and the shape that stand for it, and what it means."""
 
