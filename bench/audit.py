@@ -20,6 +20,7 @@ from bench.report import Goal, Report, Row, make_row, measure
 from local.processes import ServerError
 
 GOAL_MB = 200
+DATABASE = "console_audit"  # `pages` has its own, and its person in it
 FILTERS: Mapping[str, Mapping[str, str]] = {
     "the newest": {},
     "of an agent": {"agent": "agent-7"},
@@ -50,7 +51,7 @@ def bench_audit(ground: Ground, plan: Plan, report: Report) -> None:
     with ground.store() as store:
         head = fill(ground.url, store.read_head(), plan.entries)
     count = head.number
-    environment = settings(ground, "http://127.0.0.1")
+    environment = settings(ground, "http://127.0.0.1", DATABASE)
     manage(environment, "migrate", "--verbosity", "0")
     out = ground.log.with_name("history.jsonl")
     walks: dict[str, list[str]] = {
@@ -73,7 +74,7 @@ def bench_audit(ground: Ground, plan: Plan, report: Report) -> None:
     finally:
         for path in (out, Path(f"{out}.manifest.json")):
             path.unlink(missing_ok=True)
-    with served(ground) as console:
+    with served(ground, DATABASE) as console:
         for name, query in FILTERS.items():
             report.rows.append(_page(console.browser, name, query, plan.reads))
         report.rows.append(_page(console.browser, "deep inside", {"cursor": cursor_at(count // 2)}, plan.reads))
