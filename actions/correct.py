@@ -94,8 +94,7 @@ def correct(
 
 def find_told(store: ActionStore, ref: ActionRef) -> Entry | None:
     """What the agent was told last about an action, by an entry of ours; None where nobody here ended it. One read."""
-    entries = store.list_entries(limit=ENTRIES_READ, agent=ref.agent, seq=ref.seq)
-    return next((entry for entry in entries if entry.kind in _ENDINGS), None)
+    return next(iter(store.list_entries(limit=1, agent=ref.agent, seq=ref.seq, kinds=_ENDINGS)), None)
 
 
 def was_read(store: ActionStore, told: Entry, *, before: int | None = None) -> WasRead:
@@ -106,8 +105,8 @@ def was_read(store: ActionStore, told: Entry, *, before: int | None = None) -> W
     first = told.detail.get("turn")
     if not isinstance(first, int):
         return WasRead.UNKNOWN
-    entries = store.list_entries(limit=ENTRIES_READ, agent=told.agent)
-    ours = {entry.detail.get("turn") for entry in entries if entry.kind in _ENDINGS}
+    entries = store.list_entries(limit=ENTRIES_READ, agent=told.agent, kinds=_ENDINGS)
+    ours = {entry.detail.get("turn") for entry in entries}
     turns = store.list_turns(told.agent, limit=TURNS_READ, before=before)
     if _others(turns, after=first, ours=ours):
         return WasRead.YES

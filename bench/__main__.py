@@ -7,11 +7,12 @@ import json
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 
 from actions.errors import ActionsError
+from bench.audit import bench_audit
 from bench.ground import Ground, laid
 from bench.learn import bench_learn
 from bench.pages import bench_pages
@@ -19,6 +20,7 @@ from bench.plan import Plan, make_plan
 from bench.reads import bench_action, bench_queue
 from bench.report import Report, render
 from bench.settle import bench_settle
+from bench.shape import Shape
 from local.processes import ServerError
 
 # In the order in which they run: those that write come last.
@@ -28,12 +30,17 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "learn": bench_learn,
     "settle": bench_settle,
     "pages": bench_pages,
+    "audit": bench_audit,
 }
+
+FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
     plan = make_plan(args.effort, args.jobs)
+    if args.name == "audit":
+        plan = replace(plan, shape=FEW)  # it walks entries; records would only be laid for nothing
     try:
         with laid(plan.shape, tell) as ground:
             report = Report(versions=ground.versions, data=asdict(plan.shape), options={"effort": args.effort, "jobs": args.jobs})

@@ -89,11 +89,11 @@ def require_ok(answer: httpx.Response) -> None:
 
 
 @contextlib.contextmanager
-def served(ground: Ground) -> Iterator[Console]:
+def served(ground: Ground, database: str = CONSOLE_DATABASE) -> Iterator[Console]:
     """Migrate a database for the console, make a user with every role, start uvicorn, log in; stop it afterwards."""
     port = processes.free_port()
     url = f"http://127.0.0.1:{port}"
-    environment = settings(ground, url)
+    environment = settings(ground, url, database)
     manage(environment, "migrate", "--verbosity", "0")
     password = secrets.token_urlsafe(24)
     manage(environment, "create_user", USER, "--superuser", stdin=password)
@@ -110,13 +110,13 @@ def served(ground: Ground) -> Iterator[Console]:
             yield Console(browser=browser, program=program)
 
 
-def settings(ground: Ground, url: str) -> dict[str, str]:
+def settings(ground: Ground, url: str, database: str = CONSOLE_DATABASE) -> dict[str, str]:
     """As in production, over plain http."""
     key = "YmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYiE="
     return os.environ | {
         "DEBUG": "0",
         "DEMO": "1",
-        "DATABASE_URL": ground.database(CONSOLE_DATABASE),
+        "DATABASE_URL": ground.database(database),
         "ACTION_STORES": f"main={ground.url}",
         "CELERY_BROKER_URL": "memory://",
         "SECRET_KEY": secrets.token_urlsafe(48),

@@ -16,6 +16,7 @@ class Plan:
     settles: int
     resumes: int
     jobs: int
+    entries: int = 20_000  # of the history that `audit` walks
 
 
 def make_plan(effort: str, jobs: int) -> Plan:
@@ -23,5 +24,7 @@ def make_plan(effort: str, jobs: int) -> Plan:
     if effort == "quick":
         return Plan(shape=Shape(), reads=25, settles=60, resumes=200, jobs=jobs)
     if effort == "full":
-        return Plan(shape=Shape(actions=1_000_000, turns=600_000), reads=200, settles=400, resumes=10_000, jobs=jobs)
-    return Plan(shape=Shape(), reads=100, settles=200, resumes=1_000, jobs=jobs)
+        return Plan(
+            shape=Shape(actions=1_000_000, turns=600_000), reads=200, settles=400, resumes=10_000, jobs=jobs, entries=1_000_000
+        )
+    return Plan(shape=Shape(), reads=100, settles=200, resumes=1_000, jobs=jobs, entries=100_000)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -16,7 +17,7 @@ from actions.errors import InvalidQuery
 from actions.queries import IN_DOUBT, ActionFilter, parse_classes, parse_states
 from actions.records import Action, ActionClass, ActionRef, ActionState
 from actions.rules import MAX_ERROR_CHARS, MAX_REASON_CHARS
-from actions.times import Instant, parse_rfc3339
+from actions.times import SECOND, Instant, format_rfc3339, parse_rfc3339, to_datetime
 from console.access import Person
 from console.history import HistoryFilter
 from console.services.claimed import ME, NOBODY, refs_claimed
@@ -354,7 +355,7 @@ def new_eviction_form(holder: str) -> EvictionForm:
 
 
 class HistoryFilters(forms.Form):
-    """The history's filters as they stand in its address."""
+    """The history's filters as they stand in its address. Times without a zone are of `zone`: of whoever typed them."""
 
     store = forms.CharField(required=False, max_length=63)
     agent = forms.CharField(required=False, max_length=255)
@@ -367,27 +368,45 @@ class HistoryFilters(forms.Form):
     until = forms.CharField(required=False, max_length=40)
     text = forms.CharField(required=False, max_length=200)
 
+    def __init__(self, data: Mapping[str, Any], *, zone: tzinfo = UTC) -> None:
+        super().__init__(data)
+        self._zone = zone
+
     def clean_since(self) -> Instant | None:
-        return _moment(self.cleaned_data["since"])
+        return _moment(self.cleaned_data["since"], self._zone, is_last=False)
 
     def clean_until(self) -> Instant | None:
-        return _moment(self.cleaned_data["until"])
+        return _moment(self.cleaned_data["until"], self._zone, is_last=True)
 
     def to_filter(self) -> HistoryFilter:
         return HistoryFilter(**self.cleaned_data)
 
 
-def _moment(said: str) -> Instant | None:
-    """A day or a minute as a browser's field says it, in UTC; or RFC 3339 with its zone."""
+def _moment(said: str, zone: tzinfo, *, is_last: bool) -> Instant | None:
+    """A day or a minute as a browser's field says it, by the clocks of `zone`; or RFC 3339 with its own zone.
+
+    What the clocks showed twice, or never, is the first moment that it can be, or the last where `is_last`: a range leaves nothing out.
+    """
     if not said:
         return None
-    texts = (said, f"{said}Z", f"{said}:00Z", f"{said}T00:00:00Z")
-    for text in texts:
-        try:
-            return parse_rfc3339(text)
-        except ValueError:
-            continue
-    raise forms.ValidationError("a day (2026-11-30), a minute in UTC (2026-11-30T18:20), or RFC 3339 with a zone")
+    with suppress(ValueError):
+        return parse_rfc3339(said)
+    for text in (f"{said}Z", f"{said}:00Z", f"{said}T00:00:00Z"):
+        with suppress(ValueError):
+            return _at(parse_rfc3339(text), zone, is_last=is_last)
+    raise forms.ValidationError(f"a day (2026-11-30), a minute (2026-11-30T18:20, {zone}), or RFC 3339 with a zone")
+
+
+def _at(shown: Instant, zone: tzinfo, *, is_last: bool) -> Instant:
+    """A moment at which the clocks of `zone` show what `shown` is in UTC: of two, or where they skip it, the first or the last that it can be."""
+    try:
+        local = to_datetime(shown).replace(tzinfo=zone)
+        offsets = [local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1)]
+        moment = shown - int((min(offsets) if is_last else max(offsets)).total_seconds()) * SECOND
+        format_rfc3339(moment)  # what no calendar has, none of our texts can say
+    except OverflowError:
+        return shown
+    return moment
 
 
 class InsightFilters(forms.Form):
@@ -406,7 +425,7 @@ class InsightFilters(forms.Form):
             InvalidQuery: the range is empty, or longer than a year.
         """
         said = self.cleaned_data
-        until = _moment_in(said["until"], zone) or now
+        until = _moment_in(said["until"], zone, is_last=True) or now
         since = _moment_in(said["since"], zone) or until - timedelta(days=SPANS[said["span"] or DEFAULT_SPAN])
         if not since < until:
             raise InvalidQuery("the time begins before it ends: give an earlier `since`, or a later `until`")
@@ -415,18 +434,18 @@ class InsightFilters(forms.Form):
         return Asked(since=since, until=until, store=said["store"], tool=said["tool"])
 
 
-def _moment_in(said: str, zone: ZoneInfo) -> datetime | None:
-    """A day or a minute as a browser's field says it, by the person's clock; or a time with its zone."""
-    if not said:
-        return None
+def _moment_in(said: str, zone: ZoneInfo, *, is_last: bool = False) -> datetime | None:
+    """The same for a page whose range must be one."""
     try:
-        at = datetime.fromisoformat(said)
-        # Beyond what any zone can shift; a year that no chain is of.
-        if not 1970 <= at.year <= 9000:
-            raise ValueError("out of range")
-        return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
-    except (ValueError, OverflowError) as exc:
-        raise InvalidQuery(f"{said[:40]!r} is no time; write a day (2026-11-30) or a minute (2026-11-30T18:20)") from exc
+        at = _moment(said, zone, is_last=is_last)
+    except forms.ValidationError as exc:
+        raise InvalidQuery(f"{said[:40]!r} is no time; write {exc.message}") from exc
+    if at is None:
+        return None
+    found = to_datetime(at)
+    if not 1970 <= found.year <= 9000:  # beyond what any zone can shift, and what no chain is of
+        raise InvalidQuery(f"{said[:40]!r} is no time that a history is of")
+    return found
 
 
 class AgentFilters(forms.Form):

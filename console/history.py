@@ -33,11 +33,12 @@ class HistoryItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPage:
-    """A page of the history. `next` is opaque; None at the end. `is_partial`: it stopped looking, though there is more."""
+    """A page of the history. `next` is opaque; None at the end. `is_partial`: it stopped looking after `looked` entries, though there is more."""
 
     items: tuple[HistoryItem, ...]
     next: str | None
     is_partial: bool
+    looked: int  # how many entries were compared with the conditions
     problems: Mapping[str, str]  # stores that did not answer, and why
 
 
@@ -153,16 +154,20 @@ def list_history(
         before.setdefault(store.name, min(entries[0].number + 1, _LAST) if entries else 1)
         streams.append(_newest_first(store, wanted, entries, size, budget, problems))
     shown: list[HistoryItem] = []
+    looked, is_cut, is_partial = 0, False, False
     try:
         for name, entry in heapq.merge(*streams, key=lambda row: (-row[1].at, row[0], -row[1].number)):
             if len(shown) == limit:
-                return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=False, problems=problems)
+                is_cut = True
+                break
             before[name] = entry.number
+            looked += 1
             if wanted.matches(entry) and may_see(name, entry.tool):
                 shown.append(HistoryItem(store=name, entry=entry))
     except _Spent:
-        return HistoryPage(items=tuple(shown), next=_write_cursor(before), is_partial=True, problems=problems)
-    return HistoryPage(items=tuple(shown), next=None, is_partial=False, problems=problems)
+        is_cut = is_partial = True
+    following = write_cursor(before) if is_cut else None
+    return HistoryPage(items=tuple(shown), next=following, is_partial=is_partial, looked=looked, problems=problems)
 
 
 class _Spent(Exception):
@@ -231,7 +236,8 @@ def _read(store: EntryChain, wanted: HistoryFilter, before: int | None, limit: i
         return exc
 
 
-def _write_cursor(before: Mapping[str, int]) -> str:
+def write_cursor(before: Mapping[str, int]) -> str:
+    """Where a page goes on: below which number of each chain."""
     return base64.urlsafe_b64encode(json.dumps(before, sort_keys=True).encode()).decode().rstrip("=")
 
 

@@ -10,7 +10,7 @@ from django.db import connection
 from kombu.exceptions import OperationalError
 
 from actions.store.checkpoints import Checkpoint
-from console.services import anchoring, batches, checkpoints, inquiries, notifications, passwords, resolve, verification
+from console.services import anchoring, batches, checkpoints, ends, inquiries, notifications, passwords, resolve, verification
 from console.services import correct as corrections
 from console.services import deliver as deliveries
 from console.stores import list_chains
@@ -93,6 +93,12 @@ def sweep_inquiries() -> None:
 def recheck_failed() -> None:
     """Look again at what was written as failed a day ago."""
     inquiries.recheck_failed()
+
+
+@shared_task(name="console.tasks.sweep_ends")
+def sweep_ends() -> None:
+    """Enter in the history what actions became without anybody here, also where nobody watches."""
+    ends.sweep_ends()
 
 
 @shared_task(name="console.tasks.sweep_notices")

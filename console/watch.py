@@ -20,7 +20,8 @@ from actions.queries import MAX_ROWS_PER_STORE
 from actions.records import OPEN_STATUSES, Action, ActionRef, Reading, Watch
 from actions.rules import state_of_reading
 from console.services.changes import PEOPLE, read_changes
-from console.services.observe import Observer, observe_end
+from console.services.ends import Seen, has_moved, observe_end, open_calls
+from console.services.observe import Observer
 from console.stores import ActionStore, get_store
 
 log = logging.getLogger(__name__)
@@ -165,8 +166,8 @@ class _StoreWatch:
         self._observer = Observer(name)
         self._look_every_s = look_every_s
         self._look_at = 0.0
-        self._open: frozenset[ActionRef] = frozenset()
-        self._gone: list[ActionRef] = []  # were open, and are not any more
+        self._open: dict[tuple[str, int], Seen] = {}
+        self._moved: dict[ActionRef, Seen] = {}  # were open, and are not what they were any more
         self._numbers: tuple[int, int | None, int] | None = None
         self._rows: frozenset[tuple[object, ...]] | None = None
         self._is_down = False
@@ -195,10 +196,9 @@ class _StoreWatch:
         rows = frozenset(_visible_part(reading, leases_known=store.leases_known) for reading in read.readings)
         before, self._rows = (self._numbers, self._rows), rows
         self._numbers = numbers
-        now_open = frozenset(
-            ActionRef(self._name, r.action.agent, r.action.seq) for r in read.readings if isinstance(r.action, Action)
-        )
-        self._gone += sorted(self._open - now_open)
+        now_open = open_calls(read.readings)
+        moved = {ActionRef(self._name, *key): seen for key, seen in self._open.items() if has_moved(seen, now_open.get(key))}
+        self._moved = moved | self._moved  # what was seen first counts until it was looked at
         self._open, self._look_at = now_open, 0.0
         old_numbers, old_rows = before
         if old_numbers is None:
@@ -212,9 +212,9 @@ class _StoreWatch:
             if store.leases_known and time.monotonic() >= self._look_at:
                 self._observer.observe(store.read_leases(limit=MAX_ROWS_PER_STORE).leases)
                 self._look_at = time.monotonic() + self._look_every_s
-            for ref in self._gone[:ENDS_AT_ONCE]:
-                observe_end(store, ref)
-                self._gone.remove(ref)
+            for ref, before in list(self._moved.items())[:ENDS_AT_ONCE]:
+                observe_end(store, ref, before)
+                del self._moved[ref]
         except DatabaseError as exc:
             log.warning("what was seen in store %s is not written down: %s", self._name, type(exc).__name__)
         finally:

@@ -125,7 +125,7 @@ ENTRY_KINDS: Mapping[str, str] = {
     "withdrawn": "withdrew",
     "refused": "was refused",
     "evicted": "took the lease away",
-    "observed": "saw it end",
+    "observed": "saw it become",
     "gave_up": "gave up asking",
     "incident": "found it after all",
     "incident_closed": "closed the incident",
@@ -135,6 +135,10 @@ ENTRY_KINDS: Mapping[str, str] = {
     "revealed": "saw what is hidden",
     "unreadable": "entry cannot be read",
 }
+
+
+ENTRY_OUTCOMES = ("done", "failed", "abandoned", "unknown")
+"""What an entry can say that a call became; `unknown` only of what was seen and is nobody's here."""
 
 
 class Became(NamedTuple):

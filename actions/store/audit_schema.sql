@@ -1,4 +1,4 @@
--- What is ours in a store's database, version 1: the audit entries, which must commit with the actions that they describe. The same schema
+-- What is ours in a store's database, version 2: the audit entries, which must commit with the actions that they describe. The same schema
 -- keeps, in the console's database, the chains of those stores whose own server cannot hold them.
 -- Entries are only ever inserted. The trigger refuses everybody, the owner too; retention is a separate command of the owner's.
 
@@ -23,6 +23,7 @@ CREATE TABLE settle_audit.entries (
 CREATE UNIQUE INDEX entries_decision ON settle_audit.entries (chain, decision_id) WHERE kind = 'settled' AND decision_id <> '';
 CREATE INDEX entries_begun ON settle_audit.entries (chain, decision_id) WHERE kind = 'settling' AND decision_id <> '';
 CREATE INDEX entries_action ON settle_audit.entries (chain, agent, seq, number);
+CREATE INDEX entries_agent ON settle_audit.entries (chain, agent, number); -- version 2: a page of an agent with very many entries
 
 CREATE TABLE settle_audit.heads (chain text PRIMARY KEY, number bigint NOT NULL, hash text NOT NULL);
 
@@ -36,7 +37,7 @@ CREATE TRIGGER entries_are_final BEFORE UPDATE OR DELETE OR TRUNCATE ON settle_a
 ALTER TABLE settle_audit.entries ENABLE ALWAYS TRIGGER entries_are_final;
 
 CREATE TABLE settle_audit.version (number integer NOT NULL);
-INSERT INTO settle_audit.version VALUES (1);
+INSERT INTO settle_audit.version VALUES (2);
 
 REVOKE ALL ON SCHEMA settle_audit FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA settle_audit FROM PUBLIC;

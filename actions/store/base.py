@@ -76,7 +76,13 @@ class EntryChain(Protocol):
     name: str  # the store's, or `console`
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]: ...
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]: ...
@@ -306,14 +312,33 @@ class ActionStore(Protocol):
         """
         ...
 
+    def append_observed(self, entry: NewEntry) -> Entry | None:
+        """Append the entry of an end that was seen and is nobody's here; once for each decision id and action, however many ask at once.
+
+        One transaction that holds the chain's head. Where the same was appended before, that entry is the answer. None where a `settled` or
+        `settling` entry about the action stands: its end is ours, or may be. Nothing was written then.
+
+        Raises:
+            StoreReadOnly, StoreUnavailable: as in `append_entry`. Asking again writes no second one.
+        """
+        ...
+
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         """The entry that a settle with this decision id wrote; None where it wrote nothing (or the store is not prepared)."""
         ...
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]:
         """The newest entries, newest first, at most `limit`; with `before` those with a smaller number. Empty where not prepared.
+
+        Of one agent, of one action, of these kinds, where that is asked for.
 
         A row that was tampered with is shown as kind `unreadable`; `iterate_links` with audit.verify_chain says what is wrong with it.
         """

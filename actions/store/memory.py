@@ -66,6 +66,7 @@ from actions.store.codec import (
     unreadable,
 )
 from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
+from actions.store.observing import LOOKED_AT, find_observed, is_ours
 from actions.times import RELEASED, Instant
 
 NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
@@ -335,17 +336,32 @@ class MemoryStore:
                 raise DecisionIdReused(self._entry(self._settled[entry.decision_id]))
             return self._append(entry, self.clock())
 
+    def append_observed(self, entry: NewEntry) -> Entry | None:
+        with self._lock:
+            self._require_prepared()
+            known = self.list_entries(limit=len(self.links), agent=entry.agent, seq=entry.seq, kinds=LOOKED_AT)
+            if (written := find_observed(known, entry)) or is_ours(known):
+                return written
+            return self._append(entry, self.clock())
+
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         with self._lock:
             number = self._settled.get(decision_id)
             return self._entry(number) if number else None
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]:
         with self._lock:
             entries = [show_entry(link) for link in reversed(self.links) if before is None or link.number < before]
         matching = [e for e in entries if (agent is None or e.agent == agent) and (seq is None or e.seq == seq)]
+        matching = matching if kinds is None else [e for e in matching if e.kind in kinds]
         return tuple(matching[:limit])
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:

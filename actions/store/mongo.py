@@ -117,6 +117,7 @@ from actions.store.mongo_documents import (
     stored_number,
 )
 from actions.store.mongo_setup import ENTRIES, HEADS, LEASES, REGISTRY
+from actions.store.observing import LOOKED_AT, find_observed, is_ours
 from actions.times import Instant
 
 T = TypeVar("T")
@@ -489,6 +490,24 @@ class MongoStore:
 
         return self._write(write)
 
+    def append_observed(self, entry: NewEntry) -> Entry | None:
+        wanted = {
+            "chain": self.chain,
+            "agent": entry.agent,
+            "seq": stored_number(entry.seq or 0),
+            "kind": {"$in": list(LOOKED_AT)},
+        }
+
+        def write(db: Mongo, session: ClientSession) -> Entry | None:
+            head = self._hold_head(db, session)
+            rows = db[ENTRIES].find(wanted, _LINK, session=session).sort("number", -1).limit(ENDINGS_LOOKED_AT)
+            known = tuple(show_entry(link_of(row)) for row in rows)
+            if (written := find_observed(known, entry)) or is_ours(known):
+                return written
+            return self._append(db, head, entry, session)
+
+        return self._write(write)
+
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         if not can_be_stored(decision_id):
             return None
@@ -496,12 +515,19 @@ class MongoStore:
             return self._find_link(db, {"kind": "settled", "decision_id": decision_id}) or self._nothing(db, None)
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]:
         wanted: dict[str, Any] = {"chain": self.chain}
         wanted |= {} if before is None else {"number": {"$lt": stored_number(before)}}
         wanted |= {} if agent is None else {"agent": agent}
         wanted |= {} if seq is None else {"seq": stored_number(seq)}
+        wanted |= {} if kinds is None else {"kind": {"$in": list(kinds)}}
         if limit < 1 or (agent is not None and not can_be_stored(agent)):
             return ()
         with self._connect() as db:

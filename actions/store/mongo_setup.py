@@ -13,7 +13,7 @@ from actions.errors import StoreReadOnly
 from actions.records import StoreCheck
 from actions.store.mongo_connection import NO_REPLICA_SET, STANDBY, Address, Mongo, is_secondary, is_standalone
 
-VERSION = 1
+VERSION = 2
 REGISTRY, LEASES = "recall_collections", "recall_leases"
 ENTRIES, HEADS = "settle_audit_entries", "settle_audit_head"
 
@@ -26,7 +26,9 @@ _INDEXES = (
         partialFilterExpression={"kind": "settled", "decision_id": {"$gt": ""}},
     ),
     IndexModel([("chain", 1), ("agent", 1), ("seq", 1), ("number", 1)], name="entries_action"),
+    IndexModel([("chain", 1), ("agent", 1), ("number", 1)], name="entries_agent"),  # version 2: as on PostgreSQL
 )
+_ALL = frozenset({"entries_number", "entries_decision", "entries_action", "entries_agent"})
 _UNIQUE = frozenset({"entries_number", "entries_decision"})
 _MD_INDEX = [("md.k", 1), ("md.v", 1)]
 
@@ -59,7 +61,8 @@ def find_history(db: Mongo) -> set[str]:
 
 
 def is_in_place(db: Mongo) -> bool:
-    return is_prepared(db) and HEADS in db.list_collection_names(filter={"name": HEADS})
+    """Whether there is nothing left to prepare."""
+    return db[ENTRIES].index_information().keys() >= _ALL and HEADS in db.list_collection_names(filter={"name": HEADS})
 
 
 def lines_in_place() -> tuple[str, ...]:

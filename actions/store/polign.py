@@ -298,13 +298,24 @@ class PolignStore:
     def append_entry(self, entry: NewEntry) -> Entry:
         return self._with_entries(lambda entries: entries.append_alone(entry))
 
+    def append_observed(self, entry: NewEntry) -> Entry | None:
+        return self._with_entries(lambda entries: entries.append_observed(entry))
+
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         return self._entries.find_settled(decision_id) if self._entries else None
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]:
-        return self._entries.list_entries(limit=limit, before=before, agent=agent, seq=seq) if self._entries else ()
+        if self._entries is None:
+            return ()
+        return self._entries.list_entries(limit=limit, before=before, agent=agent, seq=seq, kinds=kinds)
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
         return self._entries.iterate_links(after=after) if self._entries else iter(())

@@ -53,6 +53,7 @@ from actions.store import postgres_setup
 from actions.store.audit import show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import (
+    ENDINGS,
     MARKED_TURNS,
     Closing,
     answer_repeat,
@@ -392,7 +393,7 @@ class PostgresStore:
         if row is None:
             raise ActionNotFound(ref)
         reading = reading_of_row(row)
-        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq)
+        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq, ENDINGS)
         told = check_correctable(ref, readable(reading.action), endings, entry, basis=basis)
         if isinstance(told, Settled):
             return told
@@ -402,7 +403,7 @@ class PostgresStore:
         epoch, found = self._take_lease(connection, ref.agent, holder)
         locked = self._lock_action(connection, tables, ref)
         action = readable(locked.action)
-        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq)
+        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq, ENDINGS)
         told = check_correctable(ref, action, endings, entry, basis=basis)
         if isinstance(told, Settled):
             raise _Written(told.entry)
@@ -524,13 +525,22 @@ class PostgresStore:
     def append_entry(self, entry: NewEntry) -> Entry:
         return self._entries.append_alone(entry)
 
+    def append_observed(self, entry: NewEntry) -> Entry | None:
+        return self._entries.append_observed(entry)
+
     def find_settled_entry(self, decision_id: str) -> Entry | None:
         return self._entries.find_settled(decision_id)
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]:
-        return self._entries.list_entries(limit=limit, before=before, agent=agent, seq=seq)
+        return self._entries.list_entries(limit=limit, before=before, agent=agent, seq=seq, kinds=kinds)
 
     def iterate_links(self, *, after: int = 0) -> Iterator[Link]:
         return self._entries.iterate_links(after=after)

@@ -5,7 +5,7 @@ Several chains may stand in one database; each entry belongs to one, and each ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from actions.store import postgres_setup
 from actions.store.audit import GENESIS, seal, show_entry
 from actions.store.base import cannot_remove
 from actions.store.closing import ENDINGS, ENDINGS_LOOKED_AT
+from actions.store.observing import LOOKED_AT, find_observed, is_ours
 from actions.store.postgres_connection import Connection, Timeouts, parse_address
 from actions.store.postgres_database import Database
 from actions.store.postgres_rows import can_be_stored, entry_columns, link_of_row, read_instant
@@ -111,16 +112,30 @@ class PostgresEntries:
             self.require(connection)
             with self.transaction(connection):
                 sealed = self.seal(connection, new)  # under the head, so that of two at one moment the second sees the first
-                for known in self.list_endings_on(connection, new.agent, new.seq or 0):
+                for known in self.list_endings_on(connection, new.agent, new.seq or 0, ENDINGS):
                     if (known.kind, known.decision_id) == (new.kind, new.decision_id):
                         return known
                 return self._put(connection, sealed)
 
         return self._database.write(write)
 
+    def append_observed(self, new: NewEntry) -> Entry | None:
+        """As `ActionStore.append_observed`."""
+
+        def write(connection: Connection) -> Entry | None:
+            self.require(connection)
+            with self.transaction(connection):
+                sealed = self.seal(connection, new)  # as in append_corrected
+                known = self.list_endings_on(connection, new.agent, new.seq or 0, LOOKED_AT)
+                if (written := find_observed(known, new)) or is_ours(known):
+                    return written
+                return self._put(connection, sealed)
+
+        return self._database.write(write)
+
     def list_endings(self, agent: str, seq: int) -> tuple[Entry, ...]:
         """As `list_endings_on`, on a connection of its own."""
-        return self._database.read(lambda c: self.list_endings_on(c, agent, seq)) if can_be_stored(agent) else ()
+        return self._database.read(lambda c: self.list_endings_on(c, agent, seq, ENDINGS)) if can_be_stored(agent) else ()
 
     def find_settled(self, decision_id: str) -> Entry | None:
         return self._database.read(lambda c: self.find_settled_on(c, decision_id)) if can_be_stored(decision_id) else None
@@ -163,9 +178,15 @@ class PostgresEntries:
         return self._database.read(lambda c: self.find_of_action_on(c, agent, seq)) if can_be_stored(agent) else None
 
     def list_entries(
-        self, *, limit: int, before: int | None = None, agent: str | None = None, seq: int | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        agent: str | None = None,
+        seq: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[Entry, ...]:
-        given = {"before": before, "agent": agent, "seq": seq}
+        given = {"before": before, "agent": agent, "seq": seq, "kinds": None if kinds is None else list(kinds)}
         conditions = tuple(name for name, value in given.items() if value is not None)
 
         def read(connection: Connection) -> tuple[Entry, ...]:
@@ -225,11 +246,11 @@ class PostgresEntries:
         row = self._first(connection, "find_entry_of_action", agent=agent, seq=seq) if self.can_read(connection) else None
         return show_entry(Link(*row)) if row else None
 
-    def list_endings_on(self, connection: Connection, agent: str, seq: int) -> tuple[Entry, ...]:
-        """The entries that say how one action ended, newest first, at most ENDINGS_LOOKED_AT."""
+    def list_endings_on(self, connection: Connection, agent: str, seq: int, kinds: Collection[str]) -> tuple[Entry, ...]:
+        """The entries of these kinds about one action, newest first, at most ENDINGS_LOOKED_AT."""
         if not self.can_read(connection):
             return ()
-        params = {"chain": self.chain, "agent": agent, "seq": seq, "kinds": list(ENDINGS), "limit": ENDINGS_LOOKED_AT}
+        params = {"chain": self.chain, "agent": agent, "seq": seq, "kinds": list(kinds), "limit": ENDINGS_LOOKED_AT}
         return tuple(show_entry(Link(*row)) for row in self._database.all(connection, "list_endings", params))
 
     def can_read(self, connection: Connection) -> bool:
@@ -305,6 +326,7 @@ class PostgresEntries:
             "before": "number < %(before)s",
             "agent": "agent = %(agent)s",
             "seq": "seq = %(seq)s",
+            "kinds": "kind = ANY(%(kinds)s)",
         }
         joined = sql.SQL(" AND ").join([sql.SQL("true"), *(sql.SQL(texts[name]) for name in conditions)])
         return self._database.text("list_entries", conditions=joined)

@@ -15,7 +15,11 @@ from actions.errors import StoreReadOnly
 from actions.records import StoreCheck
 from actions.store.postgres_connection import Address, Connection
 
-VERSION = 1
+VERSION = 2
+_UPGRADES = {2: "CREATE INDEX entries_agent ON settle_audit.entries (chain, agent, number)"}
+"""What brings the audit schema up to each version, as `audit_schema.sql` makes it anew."""
+_UPGRADING_S = 600
+_NEWEST_INDEX = "entries_agent"  # by which a role that may not read the version knows that an upgrade is missing
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _LOCK = "hashtext('settle:audit')"
 _INDEX_LOCK_TIMEOUT_S = 600
@@ -250,7 +254,24 @@ def _warnings(connection: Connection, role: _Role, address: Address, records: st
     return warnings
 
 
+_OUTDATED = "the audit schema is of an older version: pages of its history are slow for busy agents; run prepare_store again, as its owner"
+
+
+def _may_look(connection: Connection) -> bool:
+    """Without USAGE nobody can name what stands in the schema."""
+    row = connection.execute(
+        "SELECT coalesce(bool_or(has_schema_privilege(oid, 'USAGE')), false) FROM pg_catalog.pg_namespace WHERE nspname = 'settle_audit'"
+    ).fetchone()
+    return bool(row and row[0])
+
+
 def _audit_warnings(connection: Connection, role: _Role, *, is_prepared: bool) -> list[str]:
+    if is_prepared and _may_look(connection) and _index_is_missing(connection):
+        return [_OUTDATED, *_promise_warnings(connection, role, is_prepared=is_prepared)]
+    return _promise_warnings(connection, role, is_prepared=is_prepared)
+
+
+def _promise_warnings(connection: Connection, role: _Role, *, is_prepared: bool) -> list[str]:
     promise = '"entries are only inserted" is an empty promise; connect as a role of its own'
     if role.is_superuser:
         return [f"{role.name} is a superuser: {promise}"]
@@ -279,18 +300,26 @@ def _grant_audit(role: str) -> str:
 
 
 def prepare(connection: Connection, name: str) -> tuple[str, ...]:
-    """The audit schema, in one transaction under an advisory lock, so that two who prepare at once do it once."""
+    """The audit schema, made or brought up to date in one transaction under an advisory lock, so that two who prepare at once do it once.
+
+    An upgrade makes an index: no entry can be written for the seconds that it takes; whoever wants to waits, or tries again.
+    """
     try:
         with connection.transaction():
             connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            if _exists(connection, "settle_audit", "entries"):
+            if not _exists(connection, "settle_audit", "entries"):
+                connection.execute(_audit_schema())
+            elif _is_outdated(connection):
+                connection.allow_more(_UPGRADING_S)
+                before = _upgrade(connection)
+                return (f"schema settle_audit: upgraded (version {before} to {VERSION})",)
+            else:
                 return (f"schema settle_audit: in place ({_version_text(connection)})",)
-            connection.execute(_audit_schema())
     except errors.InsufficientPrivilege as exc:
         role = _role(connection).name
         said = exc.diag.message_primary
         raise StoreReadOnly(
-            name, f"role {role} may not create the audit schema ({said}); run prepare_store as the database's owner"
+            name, f"role {role} may not create or upgrade the audit schema ({said}); run prepare_store as the database's owner"
         ) from exc
     return (f"schema settle_audit: created (version {VERSION})",)
 
@@ -343,6 +372,26 @@ def _index_state(connection: Connection, schema: str, records: str) -> bool | No
         [schema, index_name(records)],
     ).fetchone()
     return None if row is None else bool(row[0])
+
+
+def _is_outdated(connection: Connection) -> bool:
+    return _exists(connection, "settle_audit", "version") and _index_is_missing(connection)
+
+
+def _index_is_missing(connection: Connection) -> bool:
+    row = connection.execute("SELECT to_regclass(%s) IS NULL", [f"settle_audit.{_NEWEST_INDEX}"]).fetchone()
+    return bool(row and row[0])
+
+
+def _upgrade(connection: Connection) -> int:
+    """The version that it had."""
+    row = connection.execute("SELECT max(number) FROM settle_audit.version").fetchone()
+    found: int = row[0] if row and row[0] else 1
+    connection.execute(f"SET LOCAL statement_timeout = '{_UPGRADING_S}s'")
+    for number in range(found + 1, VERSION + 1):
+        connection.execute(_UPGRADES[number])
+    connection.execute("UPDATE settle_audit.version SET number = %s", [VERSION])
+    return found
 
 
 def _version_text(connection: Connection) -> str:

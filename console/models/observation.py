@@ -47,17 +47,22 @@ class Observation(models.Model):
 
 
 class SeenEnd(models.Model):
-    """An action that was seen open and then closed, with no decision of ours: its agent ended it. One row, however many watched."""
+    """An action that was seen open and became something else with no decision of ours: its agent, or a resume, wrote that. One row, however
+    many watched; written by `services/ends.py` alone.
+
+    The same table keeps what the last sweep saw open, to compare with: rows of a status `was started` or `was unknown`, which are no ends.
+    """
 
     store = models.CharField(max_length=63)
     agent = models.CharField(max_length=255)
     seq = models.BigIntegerField()
     tool = models.TextField()
-    status = models.CharField(max_length=16)  # done, failed or abandoned
+    status = models.CharField(max_length=16)  # done, failed, abandoned or unknown; `was ...`: see above
     written_epoch = models.BigIntegerField()  # of the metadata: the lease under which the end was written
     ended_at = models.BigIntegerField(null=True)  # as the record says, in nanoseconds
     first_seen_at = models.DateTimeField()  # by the store's clock
-    entry_number = models.BigIntegerField(null=True)  # of its entry in the store's chain, once it has one
+    # Of its entry, once it has one: in the store's chain, or in the console's where the store could only be read.
+    entry_number = models.BigIntegerField(null=True)
 
     class Meta:
         db_table = "console_seen_end"

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from actions.arguments import canonical_arguments
 from actions.records import Action, ActionStatus, Entry, Output, Turn
+from actions.store.closing import ENDINGS
 from actions.times import to_datetime
 from console.models import Observation
 from console.services.sightings import holders_of
@@ -56,7 +57,7 @@ def aftermaths(
     actions = sorted((r.action for r in readings if isinstance(r.action, Action)), key=lambda action: action.seq)
     tools = {action.tool for action in actions if action.seq in {entry.seq for entry in settled.values()}}
     said = _canonical(store, [action for action in actions if action.tool in tools])
-    ours = {_turn_of(entry) for entry in store.list_entries(limit=TURNS, agent=agent)} - {0}
+    ours = {_turn_of(entry) for entry in store.list_entries(limit=TURNS, agent=agent, kinds=ENDINGS)} - {0}
     holders = holders_of(store.name, agent) if seen is None else seen
     is_cut = bool(actions) and actions[-1].seq == newest + CALLS
     own_turns = [turn for turn in turns if isinstance(turn, Turn) and turn.seq not in ours]

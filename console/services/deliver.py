@@ -343,14 +343,13 @@ def has_begun(row: Decision, store: ActionStore) -> bool:
     """Whether a part of this decision may be written: only where it is settled in steps, and was cut off between them."""
     if not row.may_be_written:
         return False
-    entries = store.list_entries(limit=50, agent=row.agent, seq=row.seq)
-    return any(entry.kind == "settling" and entry.decision_id == row.decision_id for entry in entries)
+    entries = store.list_entries(limit=50, agent=row.agent, seq=row.seq, kinds=("settling",))
+    return any(entry.decision_id == row.decision_id for entry in entries)
 
 
 def find_ending(store: ActionStore, ref: ActionRef) -> Entry | None:
     """The entry of the settle that ended this action; None where another program's write did."""
-    entries = store.list_entries(limit=50, agent=ref.agent, seq=ref.seq)
-    return next((entry for entry in entries if entry.kind == "settled"), None)
+    return next(iter(store.list_entries(limit=1, agent=ref.agent, seq=ref.seq, kinds=("settled",))), None)
 
 
 def _ended(row: Decision, problem: ActionNotOpen, *, first: bool) -> ActionsError | None:

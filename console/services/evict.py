@@ -208,8 +208,8 @@ def _is_shown(lease: Lease, holder: str) -> bool:
 
 
 def _find_eviction(store: ActionStore, agent: str, decision_id: str) -> Entry | None:
-    entries = store.list_entries(limit=_LOOKED_BACK, agent=agent)
-    return next((entry for entry in entries if entry.kind == "evicted" and entry.decision_id == decision_id), None)
+    entries = store.list_entries(limit=_LOOKED_BACK, agent=agent, kinds=("evicted",))
+    return next((entry for entry in entries if entry.decision_id == decision_id), None)
 
 
 def _seen_since(store: ActionStore, lease: Lease) -> Instant | None:
@@ -217,8 +217,8 @@ def _seen_since(store: ActionStore, lease: Lease) -> Instant | None:
     named = f": {redact_text(lease.holder[:80])} holds the lease "
     met = [
         e
-        for e in store.list_entries(limit=_LOOKED_BACK, agent=lease.agent)
-        if e.kind == "waiting" and named in str(e.detail.get("why"))
+        for e in store.list_entries(limit=_LOOKED_BACK, agent=lease.agent, kinds=("waiting",))
+        if named in str(e.detail.get("why"))
     ]
     return min((entry.at for entry in met), default=None)
 

@@ -20,7 +20,7 @@ from console.history import HistoryFilter
 from console.services import journal
 from console.stores import list_chains
 
-__all__ = ["FORMATS", "Export", "begin_export", "write_export"]
+__all__ = ["FORMATS", "Export", "begin_export", "places_of", "write_export"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,14 +107,22 @@ def begin_export(
     return Export(format=format_, filters=filters, by=by, chains=chains, may_see=may_see, is_limited=is_limited, heads=heads)
 
 
-def write_export(export: Export, path: Path) -> Path:
+def places_of(path: Path) -> tuple[Path, Path]:
+    """Where an export stands: the file, and its manifest beside it."""
+    return path, path.with_name(path.name + ".manifest.json")
+
+
+def write_export(export: Export, path: Path, *, is_new: bool = False) -> Path:
     """The file and its manifest, `FILE.manifest.json`. Both are there whole, or neither: written beside and renamed. Answers the manifest's path.
 
+    `is_new`: nothing that stands there is replaced, also what came meanwhile.
+
     Raises:
+        FileExistsError: with `is_new`, something stands there. It was not touched.
         OSError: it cannot be written. Nothing stands there that was not there before.
         StoreError: as `Export.pieces`. The same.
     """
-    manifest = path.with_name(path.name + ".manifest.json")
+    _, manifest = places_of(path)
     parts = [place.with_name(f".{place.name}.{os.getpid()}.part") for place in (path, manifest)]
     try:
         with parts[0].open("xb") as file:
@@ -124,10 +132,23 @@ def write_export(export: Export, path: Path) -> Path:
             os.fsync(file.fileno())
         parts[1].write_text(export.manifest(path.name), "ascii")
         export.record()
-        manifest.unlink(missing_ok=True)  # a new file never stands beside the manifest of the one before
-        parts[0].replace(path)
-        parts[1].replace(manifest)
+        if is_new:
+            manifest.hardlink_to(parts[1])
+            _link_or_undo(path, parts[0], manifest)
+        else:
+            manifest.unlink(missing_ok=True)  # a new file never stands beside the manifest of the one before
+            parts[0].replace(path)
+            parts[1].replace(manifest)
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
     return manifest
+
+
+def _link_or_undo(path: Path, part: Path, manifest: Path) -> None:
+    """A link is made only where nothing stands; what was made a moment ago for its sake goes where it is not."""
+    try:
+        path.hardlink_to(part)
+    except OSError:
+        manifest.unlink(missing_ok=True)
+        raise

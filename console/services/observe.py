@@ -1,4 +1,4 @@
-"""Writing down what a watcher sees and Recall does not keep: who holds an agent, and ends that are not ours.
+"""Writing down what a watcher sees and Recall does not keep: who holds an agent.
 
 However many processes watch: each writes only what is news to it, and each write is an upsert that only widens what stands there.
 """
@@ -12,19 +12,16 @@ from dataclasses import dataclass
 from django.db import connection
 
 from actions.digests import sha256_text
-from actions.errors import ActionNotFound
-from actions.records import Action, ActionRef, Lease
+from actions.records import Lease
 from actions.store.base import CONSOLE_HOLDER
 from actions.times import SECOND, Instant, to_datetime
-from console.models import HolderState, SeenEnd
-from console.stores import ActionStore
+from console.models import HolderState
 
 SAME_AFTER_S = 60
 """A holder that only goes on is written down at most so often: it renews all the time."""
 MAX_HOLDER_CHARS = 300
 _MAX_NUMBER = 2**63 - 1
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_OURS = frozenset({"settled", "settling"})
 
 # `newer`: under a later epoch, or the same one that is not live any more; a late writer with an older view moves nothing but the range.
 # When a release was first seen says when it happened only where the lease had been seen live shortly before.
@@ -135,36 +132,6 @@ class Observer:
                     "recently": _RECENTLY_S,
                 },
             )
-
-
-def observe_end(store: ActionStore, ref: ActionRef) -> SeenEnd | None:
-    """An action that was seen open a moment ago and is gone from the open ones: one row where its agent ended it, however many ask.
-
-    None where it is open after all, gone, unreadable, or ended by us: entries of ours stand in the store (`settling` is one that may be
-    half written). Raises StoreError and DatabaseError; nothing was written then.
-    """
-    try:
-        reading = store.get_action(ref.agent, ref.seq)
-    except ActionNotFound:
-        return None
-    action = reading.action
-    if not isinstance(action, Action) or action.is_open or _UNSTORABLE.search(ref.agent) or action.written_epoch > _MAX_NUMBER:
-        return None
-    if any(entry.kind in _OURS for entry in store.list_entries(limit=50, agent=ref.agent, seq=ref.seq)):
-        return None
-    end, _ = SeenEnd.objects.get_or_create(
-        store=ref.store,
-        agent=ref.agent,
-        seq=ref.seq,
-        status=action.status.value,
-        written_epoch=action.written_epoch,
-        defaults={
-            "tool": _UNSTORABLE.sub("\ufffd", action.tool),
-            "ended_at": action.ended_at,
-            "first_seen_at": to_datetime(reading.read_at),
-        },
-    )
-    return end
 
 
 def _sighting(lease: Lease) -> _Sighting:

@@ -11,7 +11,7 @@ import re
 import zoneinfo
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
@@ -384,6 +384,14 @@ def preferences_of(user: User | AnonymousUser) -> Preferences:
     except Preferences.DoesNotExist:
         return Preferences(user_id=user.pk)
     return found
+
+
+def zone_of(user: User | AnonymousUser) -> tzinfo:
+    """The time zone that they chose; UTC for strangers, and where it is none any more."""
+    try:
+        return zoneinfo.ZoneInfo(preferences_of(user).time_zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return UTC
 
 
 def _require_over(user: User, by: User) -> None:

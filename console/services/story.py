@@ -13,6 +13,7 @@ from actions.errors import InvalidQuery
 from actions.queries import ActionItem, read_actions_of_agent
 from actions.records import ActionClass, Entry, Turn, Unreadable, WorkingState
 from actions.redaction import redact_text
+from actions.rules import SETTLED_STATUSES
 from actions.times import SECOND, Instant, from_datetime
 from actions.tool_rules import NO_RULES, ToolRules
 from console.models import Decision, Observation, SeenEnd
@@ -23,6 +24,18 @@ PAGE_SIZE = 50
 LATE_S = 60
 """An end that came so long after its call began has a line of its own beside the one on the call's."""
 MAX_DECISIONS = 200
+_OF_DECISIONS = (
+    "settled",
+    "settling",
+    "proposed",
+    "approved",
+    "turned_down",
+    "broke_glass",
+    "held",
+    "waiting",
+    "withdrawn",
+    "refused",
+)
 _LAST = 2**63 - 1
 
 Kind = Literal["turn", "call", "end", "state", "holder", "decision", "entry"]
@@ -122,7 +135,8 @@ def _streams(
     settled = {entry.seq for entry in entries if entry.kind == "settled"}  # their entries tell the end
     yield iter(_late_ends(store.name, agent, [item for item in items if item.seq not in settled], place.until))
     rows = unwritten.order_by("-pk")[:limit]
-    in_history = {entry.decision_id for entry in store.list_entries(limit=MAX_DECISIONS, agent=agent)} if rows else set()
+    told = store.list_entries(limit=MAX_DECISIONS, agent=agent, kinds=_OF_DECISIONS) if rows else ()
+    in_history = {entry.decision_id for entry in told}
     yield _falling(
         (
             Event(kind="decision", number=row.pk, at=from_datetime(row.created_at), tool=row.tool, decision=row)
@@ -159,7 +173,8 @@ def _late_ends(store: str, agent: str, items: Sequence[ActionItem], until: Insta
         and item.action.ended_at < until
     ]
     numbers = [item.seq or 0 for _, item in late]
-    seen = {row.seq: row for row in SeenEnd.objects.filter(store=store, agent=agent, seq__in=numbers)} if late else {}
+    rows = SeenEnd.objects.filter(store=store, agent=agent, seq__in=numbers, status__in=SETTLED_STATUSES) if late else ()
+    seen = {row.seq: row for row in rows}
     return [
         (at, Event(kind="end", number=item.seq or 0, at=at, tool=_tool(item), item=item, seen_end=seen.get(item.seq or 0)))
         for at, item in late

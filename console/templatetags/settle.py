@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django import template
 from django.template import Context
@@ -20,7 +19,7 @@ from actions.records import Entry, Lease
 from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
-from console.services.people import preferences_of
+from console.services.people import zone_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
@@ -153,8 +152,8 @@ def _local(context: Context, at: Instant | datetime) -> datetime:
     moment = at if isinstance(at, datetime) else to_datetime(at)
     user = getattr(getattr(context, "request", None), "user", None)
     try:
-        return moment.astimezone(ZoneInfo(preferences_of(user).time_zone if user is not None else "UTC"))
-    except (ZoneInfoNotFoundError, OverflowError):
+        return moment.astimezone(UTC if user is None else zone_of(user))
+    except OverflowError:
         return moment.astimezone(UTC)
 
 

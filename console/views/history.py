@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from datetime import tzinfo
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from actions.rules import SETTLED_STATUSES
 from actions.times import Instant, to_datetime
 from console.access import Right, may, may_somewhere, require_known, visible, visible_chains, visible_stores
 from console.checks import recent_check, recent_checks
 from console.forms import HistoryFilters, problems_of
 from console.history import changed_in, list_history, require_kind
 from console.htmx import render_part
+from console.services.people import zone_of
 from console.store_news import told
 from console.stores import CONSOLE_CHAIN, get_store
 from console.views.gate import signed_in
-from console.words import ENTRY_KINDS
+from console.words import ENTRY_KINDS, ENTRY_OUTCOMES
 
 PAGE_SIZE = 50
 
@@ -30,7 +32,8 @@ def history(request: HttpRequest) -> HttpResponse:
     """Entries of every store, newest first."""
     if not may_somewhere(request.user, Right.HISTORY):
         raise PermissionDenied("you need a role that may read the history")
-    filters = HistoryFilters(request.GET)
+    zone = zone_of(request.user)
+    filters = HistoryFilters(request.GET, zone=zone)
     if not filters.is_valid():
         raise InvalidQuery(problems_of(filters))
     wanted = filters.to_filter()
@@ -47,22 +50,29 @@ def history(request: HttpRequest) -> HttpResponse:
         "cautions": checks[wanted.store].cautions if wanted.store in checks else (),
         "filters": filters,
         "page": page,
+        "looked": f"{page.looked:,}",
         "stores": [chain.name for chain in chains],
         "kinds": ENTRY_KINDS.items(),
         "is_filtered": bool(wanted.said),
         "is_first_page": not request.GET.get("cursor"),
         "said": wanted.said,
-        "outcomes": SETTLED_STATUSES,
-        "since": _in_field(wanted.since),
-        "until": _in_field(wanted.until),
+        "outcomes": ENTRY_OUTCOMES,
+        "since": _in_field(wanted.since, zone),
+        "until": _in_field(wanted.until, zone),
+        "zone": zone,
         "may_export": may_somewhere(request.user, Right.EXPORT),
     }
     return render_part(request, "history/history.html", "history/_list.html", context)
 
 
-def _in_field(at: Instant | None) -> str:
-    """A moment as a field of type datetime-local takes it, in UTC."""
-    return "" if at is None else f"{to_datetime(at):%Y-%m-%dT%H:%M}"
+def _in_field(at: Instant | None, zone: tzinfo) -> str:
+    """A moment as a field of type datetime-local takes it, by the clocks of `zone`."""
+    if at is None:
+        return ""
+    moment = to_datetime(at)
+    with suppress(OverflowError):
+        moment = moment.astimezone(zone)
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='minutes')}"
 
 
 @signed_in

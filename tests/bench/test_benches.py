@@ -19,7 +19,9 @@ SMALL = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 def test_every_benchmark_measures_and_judges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "make_plan", lambda effort, jobs: Plan(shape=SMALL, reads=2, settles=4, resumes=8, jobs=jobs))
+    monkeypatch.setattr(
+        command, "make_plan", lambda effort, jobs: Plan(shape=SMALL, reads=2, settles=4, resumes=8, jobs=jobs, entries=2_500)
+    )
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 
@@ -30,7 +32,7 @@ def test_every_benchmark_measures_and_judges(
     assert {row["bench"] for row in report["rows"]} == set(command.BENCHES)
     assert all(0 < row["p50"] <= row["p95"] <= row["max"] for row in report["rows"])
     judged = {goal["name"].partition(":")[0]: goal for goal in report["goals"]}
-    assert judged.keys() == {"queue", "settle", "learn"}
+    assert judged.keys() == {"queue", "settle", "learn", "audit"}
     assert {goal["name"]: goal["is_met"] for goal in report["goals"]}["queue: open calls listed"]
     assert report["versions"]["recall"] == "0.23.0"
     assert "settle  Recall: resume, end_action, record_turn, release, 2 at once" in capsys.readouterr().out

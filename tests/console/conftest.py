@@ -20,7 +20,7 @@ from actions.errors import StoreUnavailable
 from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
-from console.services import known_counts
+from console.services import ends, known_counts
 from console.services.tokens import create_user_token
 from tests.console import own_resolver as own_resolver_module
 from tests.console.workers import worker as worker
@@ -32,8 +32,9 @@ PASSWORD = "correct horse battery staple"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> None:
-    """Each test is a fresh process to the counts that are kept at most so often."""
+    """Each test is a fresh process to the counts that are kept at most so often, and to stores that were looked at."""
     known_counts.forget()
+    ends.forget()
 
 
 @pytest.fixture(params=["memory", "postgres"])

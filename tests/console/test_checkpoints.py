@@ -16,7 +16,7 @@ from pytest_django import Settings
 from actions.store.audit_file import verify_file
 from actions.store.checkpoints import Checkpoint, read_anchors
 from console.models import CheckpointDelivery, StoredCheckpoint
-from console.services import anchoring
+from console.services import anchoring, exports
 from console.services.checkpoints import ChainBroken, sign_all, sign_next
 from console.stores import CONSOLE_CHAIN, console_chain, get_store
 from console.tasks import sign_checkpoints
@@ -280,7 +280,7 @@ def test_what_cannot_be_written_leaves_nothing_half_done(decided: MemoryWriter, 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--kind", "nonsense"), 1),
+        (("--kind", "nonsense"), 2),
         (("--since", "yesterday"), 2),
         (("--since", "2026-11-01T00:00:00"), 2),
         (("--store", "nowhere"), 2),
@@ -358,3 +358,57 @@ def test_a_retention_that_cannot_be_done_whole_does_nothing(
     assert said.code == {"nothing older": 0, "no zone": 2}.get(case, 1)
     assert [link.number for link in get_store("main").iterate_links()] == [1, 2, 3]
     assert path.exists() is (case == "file there")
+
+
+@pytest.mark.parametrize("there", ["history.csv", "history.csv.manifest.json"])
+def test_an_export_replaces_nothing_unless_it_is_told_to(decided: MemoryWriter, tmp_path: Path, there: str) -> None:
+    path, old = tmp_path / "history.csv", tmp_path / there
+    old.write_text("precious")
+    line = ("export_audit", "--format", "csv", "--output", str(path), "--store", "main")
+
+    said = run(*line)
+
+    assert (said.code, said.out) == (1, "")
+    assert f"{there} is there already; --force replaces it; nothing was exported" in said.err
+    assert old.read_text() == "precious"
+    assert [one.name for one in tmp_path.iterdir()] == [there]
+    assert run(*line, "--force").code == 0
+    assert verify_file(path).verdict == "intact: 3 entries, anchored up to 0"
+
+
+def test_an_export_replaces_nothing_that_came_while_it_was_written(
+    decided: MemoryWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.csv"
+    record = exports.Export.record
+
+    def meanwhile(export: exports.Export) -> None:
+        path.write_text("precious")
+        record(export)
+
+    monkeypatch.setattr(exports.Export, "record", meanwhile)
+
+    said = run("export_audit", "--format", "csv", "--output", str(path), "--store", "main")
+
+    assert said.code == 1
+    assert path.read_text() == "precious"
+    assert [one.name for one in tmp_path.iterdir()] == ["history.csv"]
+
+
+def test_an_export_of_which_nothing_matches_says_so_and_is_one(decided: MemoryWriter, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+
+    said = run("export_audit", "--format", "jsonl", "--output", str(path), "--store", "main", "--agent", "nobody")
+
+    assert (said.code, said.err.strip()) == (0, "0 entries match")
+    assert said.out.splitlines()[-1] == f"exported 0 entries to {path}"
+    assert verify_file(path).is_intact
+
+
+@pytest.mark.parametrize("odd", [("--store", "elsewhere"), ("--kind", "setled"), ("--since", "yesterday")])
+def test_a_name_that_no_entry_can_have_is_wrong_usage(decided: MemoryWriter, tmp_path: Path, odd: tuple[str, str]) -> None:
+    said = run("export_audit", "--format", "csv", "--output", str(tmp_path / "history.csv"), *odd)
+
+    assert (said.code, said.out) == (2, "")
+    assert len(said.err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -124,7 +124,9 @@ ROW_OF_TASK: dict[str, type[Model] | None] = {
     "ask": Inquiry,
     "notify": Channel,
     "verify": Verification,
-    **dict.fromkeys(("sweep", "sweep_inquiries", "recheck_failed", "sweep_notices", "sign_checkpoints", "verify_all")),
+    **dict.fromkeys(
+        ("sweep", "sweep_inquiries", "recheck_failed", "sweep_ends", "sweep_notices", "sign_checkpoints", "verify_all")
+    ),
     "send_password_link": None,
 }
 """Whose number a task is given."""

@@ -1,4 +1,4 @@
-"""What a watcher writes down: who was seen to hold an agent, and ends that are not ours. Once, however many watch."""
+"""What a watcher writes down: who was seen to hold an agent. Once, however many watch."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
-from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
-from actions.records import ActionRef, Lease
+from actions.records import Lease
 from actions.times import RELEASED, SECOND, from_datetime, to_datetime
-from console.models import Observation, SeenEnd
-from console.services.decide import DecisionRequest, decide
-from console.services.observe import Observer, observe_end
-from console.stores import get_store
-from tests.recall_writer import BEGAN, RecordWriter
+from console.models import Observation
+from console.services.observe import Observer
+from tests.recall_writer import BEGAN
 
 pytestmark = pytest.mark.django_db
 
@@ -149,28 +145,3 @@ def test_eight_watchers_at_once_leave_one_row_for_each_holder() -> None:
     found = Observation.objects.all()
     assert len(found) == 40
     assert {row.lowest_epoch for row in found} == {1}
-
-
-def end_of(store: str = "main", agent: str = "m-1", seq: int = 1) -> SeenEnd | None:
-    return observe_end(get_store(store), ActionRef(store, agent, seq))
-
-
-def test_an_end_that_its_agent_wrote_is_seen_once(records: RecordWriter) -> None:
-    records.action("m-1", 1, status="done", written_epoch=4)
-
-    first, again = end_of(), end_of()
-
-    assert first is not None
-    assert again == first
-    assert (first.tool, first.status, first.written_epoch, first.entry_number) == ("send_email", "done", 4, None)
-    assert SeenEnd.objects.count() == 1
-
-
-def test_an_end_of_ours_an_open_call_and_what_is_not_there_are_no_seen_ends(records: RecordWriter, ana: User) -> None:
-    ref = records.action("m-1", 1)
-    decide(ref, DecisionRequest(outcome="done", reason="seen", decision_id=f"test-{uuid4()}"), by=ana)
-    records.action("m-1", 2, status="unknown")
-    records.action("m-1", 3, body="{")
-
-    assert [end_of(seq=seq) for seq in (1, 2, 3, 4)] == [None] * 4
-    assert not SeenEnd.objects.exists()

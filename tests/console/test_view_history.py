@@ -16,6 +16,7 @@ from actions.store.memory import MemoryStore
 from console import checks, stores
 from console.history import MAX_READ, HistoryFilter, list_history
 from console.services.decide import DecisionRequest, decide
+from console.services.people import save_preferences
 from tests.console.conftest import Cast, MemoryWriter
 from tests.console.view_helpers import BACK, HTMX, browser, path_of, text_of
 from tests.recall_writer import RecordWriter
@@ -263,3 +264,50 @@ def test_a_check_that_said_no_is_asked_again_soon(memory: RecordWriter, ana: Use
     now[0] += 6
 
     assert checks.recent_check(store).can_settle
+
+
+# A moment of the clocks in Berlin: skipped on 29 March 2026 from 02:00 to 03:00, shown twice on 25 October from 02:00 to 03:00.
+@pytest.mark.parametrize(
+    ("typed", "since", "until"),
+    [
+        ("2026-11-30T18:20", "2026-11-30T17:20:00Z", "2026-11-30T17:20:00Z"),
+        ("2026-07-01", "2026-06-30T22:00:00Z", "2026-06-30T22:00:00Z"),
+        ("2026-10-25T02:30", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"),
+        ("2026-03-29T02:30", "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z"),
+        ("2026-11-30T18:20:00+09:00", "2026-11-30T09:20:00Z", "2026-11-30T09:20:00Z"),
+        ("0001-01-01T00:00", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_a_time_is_of_the_zone_of_whoever_typed_it(memory: RecordWriter, ana: User, typed: str, since: str, until: str) -> None:
+    save_preferences(ana, time_zone="Europe/Berlin")
+    client = browser(ana)
+
+    for name, exact in (("since", since), ("until", until)):
+        page = client.get("/history/", {name: typed})
+        assert page.context["said"] == {name: exact}
+        assert "From, Europe/Berlin" in page.content.decode()
+
+
+def test_a_time_stands_in_its_field_as_its_reader_would_type_it(memory: RecordWriter, ana: User) -> None:
+    save_preferences(ana, time_zone="Europe/Berlin")
+
+    html = browser(ana).get("/history/?since=2026-07-01T10:00:00Z&until=2026-11-30").content.decode()
+
+    assert 'name="since" value="2026-07-01T12:00"' in html
+    assert 'name="until" value="2026-11-30T00:00"' in html
+    assert "From, UTC" in browser(ana.__class__.objects.create_superuser("root")).get("/history/").content.decode()
+
+
+def test_a_page_that_stopped_looking_says_after_how_many_and_denies_nothing(memory: RecordWriter, ana: User) -> None:
+    append("main", MAX_READ + 5)
+    client = browser(ana)
+
+    first = client.get("/history/?kind=settled&store=main")
+    last = client.get("/history/", {"kind": "settled", "store": "main", "cursor": first.context["page"].next})
+
+    said = text_of(first.content.decode())
+    assert "Looked through 2,000 entries; “Older” looks through those before them." in said
+    assert "None of the entries looked through matches." in said
+    assert "No entry matches." not in said
+    assert "No entry matches." in text_of(last.content.decode())
+    assert "Looked through" not in text_of(last.content.decode())

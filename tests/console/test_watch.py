@@ -306,7 +306,7 @@ def test_who_holds_an_agent_and_ends_that_are_not_ours_are_written_down(records:
     records.action("billing-7", 2)
 
     def is_seen() -> bool:
-        return Observation.objects.filter(holder="pod-b:1:bbbb").exists() and SeenEnd.objects.exists()
+        return Observation.objects.filter(holder="pod-b:1:bbbb").exists() and SeenEnd.objects.filter(entry_number=1).exists()
 
     async def check(ear: Ear) -> None:
         await sync_to_async(records.action)("billing-7", 1, status="failed", written_epoch=2)
@@ -316,6 +316,8 @@ def test_who_holds_an_agent_and_ends_that_are_not_ours_are_written_down(records:
     listen(watcher, check)
 
     assert list(SeenEnd.objects.values_list("agent", "seq", "status", "written_epoch")) == [("billing-7", 1, "failed", 2)]
+    (entry,) = get_store("main").list_entries(limit=5)
+    assert (entry.kind, entry.agent, entry.seq, entry.outcome) == ("observed", "billing-7", 1, "failed")
     assert list(Observation.objects.order_by("lowest_epoch").values_list("holder", "state")) == [
         ("pod-a:1:aaaa", "released"),
         ("pod-b:1:bbbb", "live"),

@@ -101,6 +101,16 @@ def test_entries_of_one_agent_or_one_action(store: ActionStore) -> None:
     assert store.list_entries(limit=9, agent="a\x00") == ()
 
 
+def test_entries_of_some_kinds(store: ActionStore) -> None:
+    append(store, 2)
+    store.append_entry(FULL)
+    store.append_entry(NewEntry(kind="revealed", actor="operator ana", agent="a"))
+
+    assert [entry.number for entry in store.list_entries(limit=9, kinds=("proposed", "revealed"))] == [4, 3]
+    assert [entry.number for entry in store.list_entries(limit=1, agent="a", kinds={"observed"})] == [2]
+    assert store.list_entries(limit=9, kinds=()) == ()
+
+
 def test_links_are_streamed_oldest_first(store: ActionStore) -> None:
     entries = append(store, 4)
 

@@ -44,7 +44,7 @@ def test_prepare_creates_what_is_ours_and_nothing_of_recalls(store: MongoStore, 
     lines = store.prepare(index=True)
 
     assert lines == (
-        "collections settle_audit_entries, settle_audit_head: created (version 1)",
+        "collections settle_audit_entries, settle_audit_head: created (version 2)",
         "index of open actions: not needed, Recall's own on md serves",
     )
     with MongoWriter(mongo_url) as recall:
@@ -55,8 +55,19 @@ def test_prepare_twice_finds_it_in_place(store: MongoStore) -> None:
     store.prepare()
     store.append_entry(NewEntry(kind="refused", actor="operator ana"))
 
-    assert store.prepare() == ("collections settle_audit_entries, settle_audit_head: in place (version 1)",)
+    assert store.prepare() == ("collections settle_audit_entries, settle_audit_head: in place (version 2)",)
     assert store.read_head().number == 1
+
+
+def test_prepare_makes_an_index_that_an_older_version_had_not(store: MongoStore, recall: MongoWriter) -> None:
+    store.prepare()
+    entry = store.append_entry(NewEntry(kind="refused", actor="operator ana"))
+    recall.db["settle_audit_entries"].drop_index("entries_agent")
+
+    store.prepare()
+
+    assert "entries_agent" in recall.db["settle_audit_entries"].index_information()
+    assert store.list_entries(limit=5) == (entry,)
 
 
 def test_several_who_prepare_at_once_do_no_harm(mongo_url: str) -> None:

@@ -213,11 +213,11 @@ def test_prepare_makes_the_history_in_the_consoles_database(polign_server: Runni
         assert "prepare_store main" in store.check().why_not
 
         assert store.prepare(index=True) == (
-            "schema settle_audit: created (version 1)",
+            "schema settle_audit: created (version 2)",
             "index of open actions: not needed, polign_db has none",
         )
 
-        assert store.prepare() == ("schema settle_audit: in place (version 1)",)
+        assert store.prepare() == ("schema settle_audit: in place (version 2)",)
         assert store.check().can_settle
         assert decide(store, ref).turn_seq == 1
         assert store.read_watch().entries == 2

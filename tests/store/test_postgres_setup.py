@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from actions.errors import StoreReadOnly, StoreUnavailable, StoreUnusable
 from actions.records import ActionRef, ActionStatus, NewEntry
 from actions.store.postgres import PostgresStore
+from bench.chain import fill
 from local.postgres import Postgres
 from tests.recall_writer import RecallWriter
 from tests.store.gestures import decide, look_at_world, race, verify
@@ -79,7 +80,7 @@ def tables(recall: RecallWriter) -> set[str]:
 
 def test_prepare_creates_what_is_ours_and_nothing_of_recalls(pg_url: str) -> None:
     with closing(PostgresStore(pg_url)) as store, RecallWriter(pg_url) as recall:
-        assert store.prepare() == ("schema settle_audit: created (version 1)",)
+        assert store.prepare() == ("schema settle_audit: created (version 2)",)
 
         assert tables(recall) == {"settle_audit.entries", "settle_audit.heads", "settle_audit.version"}
 
@@ -89,10 +90,59 @@ def test_prepare_twice_finds_it_in_place(alone: Alone) -> None:
     store.append_entry(NewEntry(kind="refused", actor="operator ana"))
     before = tables(recall)
 
-    assert store.prepare() == ("schema settle_audit: in place (version 1)",)
+    assert store.prepare() == ("schema settle_audit: in place (version 2)",)
 
     assert tables(recall) == before
     assert store.read_head().number == 1
+
+
+def make_old(recall: RecallWriter) -> None:
+    """As version 1 left it."""
+    recall.run("DROP INDEX settle_audit.entries_agent")
+    recall.run("UPDATE settle_audit.version SET number = 1")
+
+
+def test_prepare_brings_an_older_schema_up_to_date_and_leaves_its_entries(alone: Alone) -> None:
+    store, recall = alone
+    entry = store.append_entry(NewEntry(kind="refused", actor="operator ana", agent="a", seq=1))
+    make_old(recall)
+    assert "older version" in " ".join(store.check().warnings)
+    assert (store.check().is_prepared, store.list_entries(limit=5, agent="a")) == (True, (entry,))
+
+    assert store.prepare() == ("schema settle_audit: upgraded (version 1 to 2)",)
+    assert store.prepare() == ("schema settle_audit: in place (version 2)",)
+
+    assert "older version" not in " ".join(store.check().warnings)
+    assert store.list_entries(limit=5) == (entry,)
+    assert store.append_entry(NewEntry(kind="refused", actor="operator ana")).number == 2
+
+
+def test_of_several_who_upgrade_at_once_one_does(alone_url: str) -> None:
+    with RecallWriter(alone_url) as recall:
+        make_old(recall)
+    stores = [PostgresStore(alone_url) for _ in range(4)]
+
+    answers = race(*(store.prepare for store in stores))
+
+    assert sorted(str(answer) for answer in answers) == [
+        *["('schema settle_audit: in place (version 2)',)"] * 3,
+        "('schema settle_audit: upgraded (version 1 to 2)',)",
+    ]
+    for store in stores:
+        store.close()
+
+
+def test_a_page_of_an_agent_is_read_in_its_order_and_never_sorted(alone: Alone) -> None:
+    store, recall = alone
+    fill(recall.url, store.read_head(), 3_000)
+    statement = (
+        "EXPLAIN SELECT number FROM settle_audit.entries WHERE chain = %s AND agent = 'agent-7' ORDER BY number DESC LIMIT 200"
+    )
+
+    plan = " ".join(row[0] for row in recall.run(statement, [store.chain]))
+
+    assert "entries_agent" in plan
+    assert "Sort" not in plan
 
 
 def test_recall_makes_its_tables_after_us(pg_url: str) -> None:
@@ -112,7 +162,7 @@ def test_several_who_prepare_at_once_do_it_once(pg_url: str, isolation: str) -> 
 
     answers = race(*(store.prepare for store in stores))
 
-    assert sorted(map(str, answers)).count("('schema settle_audit: created (version 1)',)") == 1, answers
+    assert sorted(map(str, answers)).count("('schema settle_audit: created (version 2)',)") == 1, answers
     assert sum("in place" in str(answer) for answer in answers) == 5
     for store in stores:
         store.close()

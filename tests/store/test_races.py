@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from actions.errors import ActionNotOpen, DecisionIdReused, LeaseLive
-from actions.records import ActionRef, ActionStatus, Settled, Turn
+from actions.records import ActionRef, ActionStatus, NewEntry, Settled, Turn
 from actions.settle import settle
 from actions.store.base import ActionStore
 from tests.recall_writer import turn_metadata
@@ -178,3 +178,39 @@ def test_the_chain_holds_after_many_threads_wrote_at_once(backend: Backend, thre
     report = verify(backend.store)
     assert (report.is_intact, report.entries) == (True, threads * settles)
     assert recall.revision() == before + 2 * threads * settles
+
+
+def test_settles_steps_and_what_was_seen_never_fork_the_chain(backend: Backend) -> None:
+    """Every kind of write to the history at one moment, each by a connection of its own."""
+    rounds, recall = 6, backend.recall
+    refs = [[recall.action(f"{name}-{number}", 1) for number in range(rounds)] for name in "ab"]
+    stores = [backend.again() for _ in range(6)]
+
+    def settles(store: ActionStore, mine: list[ActionRef]) -> int:
+        return sum(1 for ref in mine if not decide(store, ref).is_repeat)
+
+    def appends(store: ActionStore, kind: str) -> int:
+        return sum(
+            1 for n in range(rounds) if store.append_entry(NewEntry(kind=kind, actor="operator ana", agent="c", seq=n + 1))
+        )
+
+    def observes(store: ActionStore) -> int:
+        entries = [
+            NewEntry(kind="observed", actor="system watcher", agent="d", seq=n + 1, decision_id="end") for n in range(rounds)
+        ]
+        return sum(1 for entry in entries if store.append_observed(entry))
+
+    answers = race(
+        partial(settles, stores[0], refs[0]),
+        partial(settles, stores[1], refs[1]),
+        partial(appends, stores[2], "proposed"),
+        partial(appends, stores[3], "waiting"),
+        partial(observes, stores[4]),
+        partial(observes, stores[5]),
+    )
+
+    assert answers == [rounds] * 6
+    links = list(backend.store.iterate_links())
+    assert [link.number for link in links] == list(range(1, 5 * rounds + 1))  # what two saw stands once
+    assert backend.store.read_head().hash == links[-1].hash
+    assert verify(backend.store).is_intact

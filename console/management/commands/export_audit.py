@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import getpass
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from actions.errors import InvalidQuery
 from actions.store.audit_file import FORMATS
 from actions.times import Instant, parse_rfc3339
 from console.access import Right, may, may_somewhere, visible, visible_chains
 from console.history import HistoryFilter, require_kind
 from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
-from console.services.exports import begin_export, write_export
+from console.services.exports import begin_export, places_of, write_export
 from console.stores import CONSOLE_CHAIN
+from console.words import ENTRY_OUTCOMES
 
 
 class Command(Base):
@@ -28,6 +32,7 @@ class Command(Base):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--format", required=True, choices=FORMATS)
         parser.add_argument("--output", required=True, type=Path, metavar="FILE")
+        parser.add_argument("--force", action="store_true", help="replace FILE and its manifest where they are there already")
         parser.add_argument(
             "--user", default="", help="export what this auditor may see; by default everything, as whoever sits at this shell"
         )
@@ -37,7 +42,7 @@ class Command(Base):
         parser.add_argument("--tool", default="")
         parser.add_argument("--kind", default="", help="settled, refused, withdrawn ...")
         parser.add_argument("--actor", default="", help="`operator ana`, or only `ana`")
-        parser.add_argument("--outcome", default="", choices=["", "done", "failed", "abandoned"])
+        parser.add_argument("--outcome", default="", choices=["", *ENTRY_OUTCOMES])
         parser.add_argument("--since", default="", help="RFC 3339 with a zone: 2026-11-01T00:00:00Z")
         parser.add_argument("--until", default="", help="not included")
         parser.add_argument("--text", default="", help="found in what the entry says")
@@ -45,12 +50,10 @@ class Command(Base):
     def run(self, **options: Any) -> None:
         if options["store"] not in ("", CONSOLE_CHAIN):
             store_named(options["store"])
-        filters = HistoryFilter(
-            **{name: options[name] for name in ("store", "agent", "seq", "tool", "actor", "outcome", "text")},
-            kind=require_kind(options["kind"]),
-            since=_instant("since", options["since"]),
-            until=_instant("until", options["until"]),
-        )
+        filters = _filters(options)
+        path: Path = options["output"]
+        if not options["force"] and (there := next((one for one in places_of(path) if os.path.lexists(one)), None)):
+            refuse(f"{there} is there already; --force replaces it; nothing was exported")
         given: dict[str, Any] = {"by": f"shell {getpass.getuser()}"}
         if options["user"]:
             user = user_named(options["user"])
@@ -64,11 +67,28 @@ class Command(Base):
             }
         export = begin_export(options["format"], filters, **given)
         try:
-            manifest = write_export(export, options["output"])
+            manifest = write_export(export, path, is_new=not options["force"])
+        except FileExistsError as exc:
+            refuse(f"{exc.filename} is there already; --force replaces it; nothing was exported")
         except OSError as exc:
-            refuse(f"{options['output']} cannot be written: {exc.strerror}; nothing was exported")
+            refuse(f"{path} cannot be written: {exc.strerror}; nothing was exported")
+        if not export.tally.rows and filters.said:
+            self.stderr.write("0 entries match")
         self.stdout.write(printable(f"manifest: {manifest}"))
-        self.stdout.write(printable(f"exported {export.tally.rows} entries to {options['output']}"))
+        self.stdout.write(printable(f"exported {export.tally.rows} entries to {path}"))
+
+
+def _filters(options: Mapping[str, Any]) -> HistoryFilter:
+    try:
+        kind = require_kind(options["kind"])
+    except InvalidQuery as exc:
+        misused(f"--kind: {exc}")
+    return HistoryFilter(
+        **{name: options[name] for name in ("store", "agent", "seq", "tool", "actor", "outcome", "text")},
+        kind=kind,
+        since=_instant("since", options["since"]),
+        until=_instant("until", options["until"]),
+    )
 
 
 def _instant(name: str, text: str) -> Instant | None:
