@@ -61,7 +61,18 @@ def recalls(args: argparse.Namespace, resolver: Any) -> Iterator[tuple[Any, Any]
         yield resume.agent, lambda: resume.settle().closed
 
 
-KINDS = {"recall": recalls}
+@contextmanager
+def ours(args: argparse.Namespace, resolver: Any) -> Iterator[tuple[Any, Any]]:
+    from actions.store import open_store
+    from agents.harness import DurableAgent
+
+    store = open_store(args.url, name="main")
+    with DurableAgent.resume(store, args.agent) as agent:
+        yield agent, lambda: agent.reconcile(resolver)
+    store.close()
+
+
+KINDS = {"recall": recalls, "ours": ours}
 
 
 def say(what: Any) -> None:

@@ -35,7 +35,7 @@ from tests.running_console import running_console
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).parents[2]
-KINDS = [("recall", "main")]
+KINDS = [("recall", "main"), ("ours", "main"), ("ours", "mongo")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
