@@ -102,7 +102,7 @@ def _session_of(context: ServerRequestContext[Any], store: AgentStore) -> Sessio
     if session is None:
         session = connection.state[NAME] = Session(store)
         connection.exit_stack.push_async_callback(_end, session)
-    return session  # type: ignore[no-any-return]
+    return session
 
 
 async def _end(session: Session) -> None:
@@ -154,7 +154,7 @@ async def serve_stdio(store: AgentStore) -> None:
 class _Lines(io.TextIOWrapper):
     """Our input, a message a line. One that the SDK could not read would be dropped without an answer, and its client wait for ever."""
 
-    def readline(self, size: int = -1, /) -> str:
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
         return _sendable(super().readline(size))
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from actions.errors import ActionsError, LeaseLive, LeaseLost, LeaseNotHeld
+from actions.errors import ActionsError, LeaseLive, LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.keys import is_agent_id
 from actions.records import Unreadable
 from actions.store.base import AgentStore
 from actions.times import SECOND, format_rfc3339
+from actions.turns import OVERFLOW_BYTES
+from agents.briefing import TOKEN_BUDGET, Briefing
 from agents.harness import DurableAgent
 from agents.mcp_arguments import (
     BOOLEAN,
@@ -44,7 +46,7 @@ MAX_AGENTS = 64
 DEFAULT_TURNS, MAX_TURNS = 20, 200
 MAX_STATES = 200
 DEFAULT_TTL_S, MAX_TTL_S = 60, 30 * 86_400
-DEFAULT_BUDGET, DEFAULT_THRESHOLD = 8_000, 2_000
+DEFAULT_THRESHOLD = OVERFLOW_BYTES // 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +93,9 @@ class Session:
                 f"agent lease was lost to another process: nothing was written, and nothing will be; stop working as {agent}, "
                 "or call agent_release and agent_resume to begin again from what the other one left"
             ) from exc
+        except StoreUnavailable as exc:
+            again = "; call it again with the same arguments: what was written is found, and not written twice"
+            raise ToolRefused(f"{exc}{again if exc.may_be_written else ''}") from exc
         except LeaseNotHeld as exc:
             raise ToolRefused("agent lease not acquired yet; call agent_acquire before writing") from exc
         except (ActionsError, ValueError) as exc:
@@ -124,18 +129,18 @@ class Session:
                 holder=arguments.get("holder") or None,
                 lease_ttl=timedelta(seconds=ttl_s or DEFAULT_TTL_S),
                 defer_lease=arguments.get("defer_lease", False),
-                token_budget=budget or DEFAULT_BUDGET,
+                token_budget=budget or TOKEN_BUDGET,
                 output_threshold=arguments.get("output_threshold") or DEFAULT_THRESHOLD,
             )
             held = _Held(
                 agent=agent,
-                token_budget=budget or DEFAULT_BUDGET,
+                token_budget=budget or TOKEN_BUDGET,
                 lock=threading.Lock(),
                 is_acquired=not arguments.get("defer_lease", False),
             )
             with held.lock:
                 self._keep(agent_id, held)
-                return self._context(held)
+                return self._context(held, agent.briefing)
         finally:
             with self._lock:
                 self._coming.discard(agent_id)
@@ -164,7 +169,7 @@ class Session:
             if not held.is_acquired:
                 held.agent.acquire()
                 held.is_acquired = True
-            said = self._context(held)
+            said = self._context(held, held.agent.briefing)
             return {
                 "acquired": True,
                 "briefing": said["briefing"],
@@ -172,7 +177,8 @@ class Session:
                 "pending_actions": said.get("pending_actions", []),
             }
 
-        return self.use(agent_id, acquired, writes=False)
+        taken: Json = self.use(agent_id, acquired, writes=False)
+        return taken
 
     def release(self, agent_id: str) -> Json:
         with self._lock:
@@ -196,10 +202,9 @@ class Session:
 
     # --- what is told ---
 
-    def _context(self, held: _Held) -> Json:
-        """What an agent starts from: its briefing, and the records that it was written from."""
+    def _context(self, held: _Held, briefing: Briefing) -> Json:
+        """What an agent starts from: its briefing, and the records as they stand."""
         agent, name = held.agent, held.agent.agent
-        briefing = agent.refresh()
         records = self._store.load_agent(name)
         outputs = sorted(records.outputs, key=lambda output: output.at, reverse=True)
         kept_outputs = outputs[: max(len(outputs) - briefing.outputs_left_out, 0)]
@@ -226,7 +231,8 @@ class Session:
         }
 
     def context(self, agent_id: str) -> Json:
-        return self.use(agent_id, self._context, writes=False)  # type: ignore[no-any-return]
+        said: Json = self.use(agent_id, lambda held: self._context(held, held.agent.refresh()), writes=False)
+        return said
 
     def _turns(self, agent_id: str, limit: int) -> list[Any]:
         return [_readable(turn) for turn in reversed(self._store.list_turns(agent_id, limit=limit))]

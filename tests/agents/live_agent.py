@@ -66,7 +66,7 @@ def ours(args: argparse.Namespace, resolver: Any) -> Iterator[tuple[Any, Any]]:
     from actions.store import open_store
     from agents.harness import DurableAgent
 
-    store = open_store(args.url, name="main")
+    store: Any = open_store(args.url, name="main")
     with DurableAgent.resume(store, args.agent) as agent:
         yield agent, lambda: agent.reconcile(resolver)
     store.close()

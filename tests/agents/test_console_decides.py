@@ -29,8 +29,8 @@ from console.services.policies import save_policy
 from console.services.tokens import create_agent_token, create_user_token
 from local.mongo import Mongo
 from local.postgres import Postgres
-from tests.conftest import VECTOR_TEMPLATE
 from tests.running_console import running_console
+from tests.servers import VECTOR_TEMPLATE
 
 pytestmark = pytest.mark.interop
 
