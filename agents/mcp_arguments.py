@@ -114,4 +114,6 @@ def _shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)[:24] if abs(value) < 2**70 else "a huge number"
+    if value is None:
+        return "null"
     return "a list" if isinstance(value, list) else "an object"
