@@ -134,6 +134,16 @@ class DecisionOut(Schema):
     broke_glass: str | None = None
     broke_glass_by: str | None = None
     seen: str | None = Field(None, description="of a proposal: what an approval may be bound to")
+    tool: str | None = Field(None, description="to an agent: the tool of the action that was decided about")
+    claim: str | None = Field(None, description="to an agent: the digest of that action, without its status")
+
+
+class TokenOut(Schema):
+    """Whose token it is: a user's, or one agent's of one store."""
+
+    user: str | None
+    store: str | None
+    agent: str | None
 
 
 class WholeItemOut(ItemOut):
@@ -556,6 +566,16 @@ def get_decision(request: HttpRequest, store: Store, agent: Agent, seq: Seq) -> 
     if caller.user is None:
         return _json(shapes.agent_decision_json(decision))
     return _json(shapes.decision_json(decision, sees_problems=sees_problems(caller.user, store)))
+
+
+@api.get("/token", response={200: TokenOut, **_ERRORS}, summary="Whose token this is")
+def get_token(request: HttpRequest) -> HttpResponse:
+    """A user's name, or a store and an agent: what an agent needs to know to ask about its own actions."""
+    _know_query(request)
+    caller = _caller(request)
+    if caller.user is not None:
+        return _json({"user": caller.user.get_username(), "store": None, "agent": None})
+    return _json({"user": None, "store": caller.store, "agent": caller.agent})
 
 
 @api.delete(_DECISION, response={200: DecisionOut, 409: ErrorOut, **_ERRORS}, summary="Withdraw the decision that is on its way")

@@ -155,6 +155,9 @@ def agent_decision_json(decision: Decision) -> Json:
         "resolution": f"{decision.actor}: {' '.join(decision.reason.split())}" if told else None,
         "by": decision.username if told else None,
         "at": time_json(decision.created_at),
+        # Which call it was about: a number may be used again where an agent's records begin anew.
+        "tool": decision.tool if told else None,
+        "claim": decision.claim if told else None,
     }
 
 

@@ -19,7 +19,7 @@ DEV = Path("requirements/dev.txt")
 
 # The base lock is constrained by the dev lock, so what is tested is what is shipped.
 COMPILED: dict[Path, list[str]] = {
-    DEV: ["--group", "dev", "--group", "demo"],
+    DEV: ["--group", "dev", "--group", "demo", "--group", "agents"],
     BASE: ["--constraint", str(DEV)],
 }
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*==\S+(?: ; [^\\]+)?)", re.MULTILINE)

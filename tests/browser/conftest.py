@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from django.conf import settings as django_settings
@@ -24,6 +18,7 @@ from console.models import Grant
 from local.postgres import Postgres
 from tests.browser import ledger
 from tests.recall_writer import RecallWriter
+from tests.running_console import running_console
 
 # Playwright's own loop runs in the thread in which the tests use the database.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -56,41 +51,11 @@ def site(django_db_setup: None, django_db_blocker: DjangoDbBlocker, pg_server: P
     store = open_store(store_url)
     store.prepare()
     store.close()
-    port = _free_port()
-    name = django_settings.DATABASES["default"]["NAME"]
-    environment = os.environ | {
-        "DATABASE_URL": pg_server.url(name),
-        "ACTION_STORES": f"main={store_url}",
-        "CELERY_BROKER_URL": "memory://",
-        "RESOLVER_CALLABLES": ledger.PATH,
-    }
-    command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(port), "--log-level", "warning"]
-    command += ["--timeout-graceful-shutdown", "1"]
-    server = subprocess.Popen(command, env=environment)
-    try:
-        _wait_until_ready(f"http://127.0.0.1:{port}/healthz", server)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        assert server.poll() is None, "the console did not start"
-        try:
-            with urlopen(url):
-                return
-        except URLError:
-            time.sleep(0.1)
-    raise AssertionError("the console did not answer within 30 s")
+    database_url = pg_server.url(django_settings.DATABASES["default"]["NAME"])
+    with running_console(
+        database_url=database_url, stores=f"main={store_url}", more={"RESOLVER_CALLABLES": ledger.PATH}
+    ) as address:
+        yield address
 
 
 @pytest.fixture

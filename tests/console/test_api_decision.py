@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 
+from actions.digests import claim_digest
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.models import Decision, Note
@@ -183,7 +184,24 @@ def test_an_agent_is_not_told_what_may_still_change(
     Decision.objects.update(state=state)
     status, answer = agent.get(PATH)
     assert (status, answer["state"]) == (200, state)
-    assert {answer[name] for name in ("outcome", "reason", "result", "error", "by", "resolution")} == {None}
+    assert {answer[name] for name in ("outcome", "reason", "result", "error", "by", "resolution", "tool", "claim")} == {None}
+
+
+def test_an_agent_is_told_which_call_was_decided_about(living_action: RecordWriter, ana: User, api: ApiFor, agent: Api) -> None:
+    """Its number may stand for another call by now, where an agent's records began anew."""
+    api(ana).post(PATH, a_body())
+    item = get_action(get_store("main"), ActionRef("main", "billing-7", 1))
+    assert item.action is not None
+    answer = agent.get(PATH)[1]
+    assert (answer["tool"], answer["claim"]) == (item.action.tool, claim_digest(item.action, item.action.args))
+
+
+def test_a_token_is_told_whose_it_is_and_nothing_more(ana: User, cyd: User, api: ApiFor, agent: Api) -> None:
+    assert agent.get("token") == (200, {"user": None, "store": "main", "agent": "billing-7"})
+    assert api(ana).get("token") == (200, {"user": "ana", "store": None, "agent": None})
+    assert api(cyd).get("token")[0] == 403
+    assert Api("settle_nobodys").get("token")[0] == 401
+    assert agent.get("token", verbose="1")[0] == 422
 
 
 def test_an_agent_may_do_nothing_else(living_action: RecordWriter, ana: User, api: ApiFor, agent: Api) -> None:

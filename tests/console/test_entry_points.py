@@ -99,6 +99,7 @@ OTHER_ROUTES = {
     ("get", "/api/v1/actions"),
     ("get", _ACTION),
     ("get", f"{_ACTION}/decision"),
+    ("get", "/api/v1/token"),
     ("post", f"{_ACTION}/resolve"),
     ("post", f"{_ACTION}/claim"),
     ("delete", f"{_ACTION}/claim"),
