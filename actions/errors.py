@@ -18,12 +18,25 @@ class InvalidQuery(ActionsError):
     """A filter or cursor that cannot be understood. Nothing was read."""
 
 
+class InvalidRecord(ActionsError, ValueError):
+    """What an agent's process wants to write breaks a limit of the records (recall-records 3.8). Nothing was read or written."""
+
+
 class ActionNotFound(ActionsError):
     """The store answered, and has no such action. Nothing was written."""
 
     def __init__(self, ref: ActionRef) -> None:
         self.ref = ref
         super().__init__(f"store {ref.store} has no action {ref.seq} of agent {ref.agent}")
+
+
+class OutputNotFound(ActionsError):
+    """The store answered, and the agent has no such output."""
+
+    def __init__(self, agent: str, ref: str) -> None:
+        self.agent = agent
+        self.ref = ref
+        super().__init__(f"agent {agent} has no output {ref}")
 
 
 class RecordUnreadable(ActionsError):
@@ -44,6 +57,28 @@ class LeaseLive(ActionsError):
             f"lease of agent {lease.agent} is held by {lease.holder} until {format_rfc3339(lease.expires_at)} "
             f"(epoch {lease.epoch}); the decision can wait until it is free"
         )
+
+
+class LeaseLost(ActionsError):
+    """The lease is this process's no more, and never will be again. Nothing was written; `.lease` is what it held.
+
+    Stop: another process has the agent, or may have it. A call in progress is in that one's hands, or in an operator's.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        super().__init__(
+            f"lease of agent {lease.agent} was lost: {lease.holder} (epoch {lease.epoch}) may write no more; "
+            "stop, and resume the agent again"
+        )
+
+
+class LeaseNotHeld(ActionsError):
+    """This process has not acquired the agent's lease, or has released it. Nothing was written."""
+
+    def __init__(self, agent: str, problem: str) -> None:
+        self.agent = agent
+        super().__init__(f"lease of agent {agent} is not held: {problem}")
 
 
 class LeaseMoved(ActionsError):

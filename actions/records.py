@@ -229,6 +229,14 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedPointer:
+    """What stands where a pointer was removed; its record stays."""
+
+    agent: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A value too large for its record, whole."""
 
@@ -239,6 +247,48 @@ class Output:
     summary: str = ""
     tokens: int = 0
     at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A turn before it has a number: what an agent's process gives to be recorded."""
+
+    role: str
+    content: str
+    name: str = ""
+    brief: str = ""
+    message_id: str = ""
+
+
+class Condition(StrEnum):
+    """What must hold in the store for one change of an agent's write; where it does not, nothing of the write is done."""
+
+    NEW = "new"  # no record of this id is there: a plain insert, which overwrites nothing
+    OPEN = "open"  # an action that is still open there
+    ANY = "any"  # whatever stands there is replaced, as Recall does
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record of an agent as it shall stand. A working state is two records: its version, and the head that repeats it."""
+
+    record: Action | Turn | WorkingState | Output | Pointer | RemovedPointer
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRecords:
+    """What an agent's process starts from, read at one moment."""
+
+    agent: str
+    lease: Lease | None
+    newest_turn: int  # 0 while there is none; the larger of what is stored and what the working state claims (recall-records 3.6)
+    newest_action: int
+    working_state: WorkingState | None
+    open_actions: tuple[Action, ...]  # all of them, by number
+    pointers: tuple[Pointer, ...]  # by name
+    outputs: tuple[Output, ...]  # as `ActionStore.list_outputs` has them
+    turns: tuple[Turn, ...]  # the newest ones, newest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,10 +30,13 @@ class StoredValue:
     whole: str = ""  # the output's content; empty where ref is empty
 
 
-def store_value(value: str, ref: str) -> StoredValue:
-    """Shorten a value over 8000 bytes as Recall does: 400 bytes, cut at a character, and a pointer to the output `ref`."""
+def store_value(value: str, ref: str, *, threshold: int = OVERFLOW_BYTES // 4) -> StoredValue:
+    """Shorten a value over 8000 bytes as Recall does: 400 bytes, cut at a character, and a pointer to the output `ref`.
+
+    `threshold` in tokens of four bytes; a negative one keeps everything whole.
+    """
     data = value.encode()
-    if (len(data) + 3) // 4 <= OVERFLOW_BYTES // 4:
+    if threshold < 0 or (len(data) + 3) // 4 <= threshold:
         return StoredValue(text=value)
     head = data[:PREVIEW_BYTES].decode("utf-8", "ignore")
     tokens = (len(data) + 3) // 4

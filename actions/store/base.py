@@ -7,7 +7,7 @@ has not created yet is empty, not broken.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -17,7 +17,9 @@ from actions.records import (
     ActionRef,
     ActionsRead,
     ActionStatus,
+    AgentRecords,
     ChainHead,
+    Change,
     Correction,
     Entry,
     Lease,
@@ -341,4 +343,72 @@ class ActionStore(Protocol):
 
     def read_head(self) -> ChainHead:
         """The chain's newest number and hash as kept beside the entries; number 0 where it is empty or not prepared."""
+        ...
+
+
+class AgentStore(ActionStore, Protocol):
+    """What an agent's own process needs beside: its lease, its records, and writing them. memory, postgres and mongo; polign_db fences nothing,
+    so it is none.
+
+    All "now" is the store's clock. A write belongs to whoever holds the lease: same holder, an epoch not older than its own, not released.
+    Expiry decides who may take over, never who may write (recall-records 5.2).
+    """
+
+    def create_records(self) -> tuple[str, ...]:
+        """Recall's tables or collections, and those of this collection, where they are missing, in the form that Recall gives them.
+
+        Idempotent, also when two do it at one moment. Answers one line for each thing created; empty where all was there.
+
+        Raises:
+            StoreReadOnly: this connection may not create them; `.problem` names the remedy. What was created before stays and does no harm.
+            StoreUnusable, StoreUnavailable: as everywhere.
+        """
+        ...
+
+    def acquire_lease(self, agent: str, *, holder: str, ttl: timedelta) -> Lease:
+        """Take the lease if and only if nobody holds it. The epoch goes up by one.
+
+        Raises:
+            LeaseLive: a process holds the agent, perhaps under this very holder string; `.lease` is it. Nothing was written.
+            StoreUnusable: nothing can follow its epoch. Nothing was written.
+            StoreUnavailable: with `may_be_written` it may be ours, under an epoch that we do not know. Nobody else has it then until it ends.
+        """
+        ...
+
+    def renew_lease(self, lease: Lease, *, ttl: timedelta, in_doubt: int = 0) -> Lease:
+        """Hold it for another `ttl` from now, under the next epoch. An expired lease that nobody took over is renewed too.
+
+        `in_doubt`: how many renewals of this lease were asked for whose answers were lost; each may have raised the epoch by one.
+
+        Raises:
+            LeaseLost: another epoch stands there, or it was released. Nothing was written.
+            StoreUnavailable: with `may_be_written` it may be renewed: ask again with one more `in_doubt`.
+        """
+        ...
+
+    def release_lease(self, lease: Lease, *, in_doubt: int = 0) -> None:
+        """Hand it over now. Does nothing where it was lost. `in_doubt` as in `renew_lease`."""
+        ...
+
+    def load_agent(self, agent: str) -> AgentRecords:
+        """All that a process starts from, in one consistent read. Takes no lock. Turns, pointers and outputs bounded, open actions all.
+
+        Raises:
+            RecordUnreadable: a record of what it starts from cannot be decoded, or no number can follow the newest one.
+        """
+        ...
+
+    def write(self, lease: Lease, changes: Sequence[Change]) -> None:
+        """Write these records of the lease's agent: the fence, each change on its condition, the revision. One transaction, all or nothing.
+
+        The records carry the lease's epoch in their metadata. At least one change, at most one of each record.
+
+        Raises:
+            LeaseLost: fenced off. Nothing was written.
+            WriteConflict: a record that should be NEW is there already. Nothing was written.
+            ActionNotOpen: an action that should be OPEN is closed; `.action` is what stands there. Nothing was written.
+            ActionNotFound: an action that should be OPEN is not there. Nothing was written.
+            StoreReadOnly, StoreUnusable: nothing was written.
+            StoreUnavailable: `.may_be_written` tells whether the outcome is open. The same changes again write them, or conflict with themselves.
+        """
         ...

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from actions.errors import RecordUnreadable
 from actions.records import (
@@ -19,8 +19,11 @@ from actions.records import (
     ActionClass,
     ActionEnd,
     ActionStatus,
+    Change,
+    Condition,
     Output,
     Pointer,
+    RemovedPointer,
     Turn,
     Unreadable,
     WorkingState,
@@ -55,6 +58,14 @@ def turn_id(agent: str, seq: int) -> str:
 
 def output_id(agent: str, ref: str) -> str:
     return f"{agent}:out:{ref}"
+
+
+def working_state_id(agent: str, version: int) -> str:
+    return f"{agent}:ws:{version}"
+
+
+def pointer_id(agent: str, name: str) -> str:
+    return f"{agent}:ptr:{name}"
 
 
 def head_id(agent: str) -> str:
@@ -221,6 +232,104 @@ def encode_end(metadata: Mapping[str, Any], end: ActionEnd, *, epoch: int, resul
         kept.pop(name, None)
     body = kept | written | {"ended_at": json.dumps(format_rfc3339(at))}
     return {**metadata, "status": end.status.value, "epoch": epoch, "body": _dump_members(body)}
+
+
+def encode_action(action: Action, *, epoch: int) -> Metadata:
+    """An action's metadata whole, as its agent's process writes it. `epoch` is the lease's under which it is written."""
+    body = {
+        "seq": action.seq,
+        "tool": action.tool,
+        "class": action.action_class.value,
+        "args": action.args,
+        "key": action.key,
+        "status": action.status.value,
+        "result": action.result,
+        "error": action.error,
+        "resolution": action.resolution,
+        "args_ref": action.args_ref,
+        "result_ref": action.result_ref,
+        "epoch": action.epoch,
+        "started_at": format_rfc3339(action.started_at),
+        "ended_at": None if action.ended_at is None else format_rfc3339(action.ended_at),
+    }
+    return {
+        **_common(action.agent, "action", epoch),
+        "act": str(action.seq),
+        "seq": action.seq,
+        "page": page_of(action.seq),
+        "class": action.action_class.value,
+        "status": action.status.value,
+        "body": _dump({key: value for key, value in body.items() if value or key == "epoch"}),
+    }
+
+
+def encode_working_state(state: WorkingState, *, epoch: int, is_head: bool) -> Metadata:
+    """A working state's metadata: of its version, or of the head, whose body is the same."""
+    body = {
+        "goal": state.goal,
+        "plan": list(state.plan),
+        "progress": state.progress,
+        "focus": state.focus,
+        "decisions": list(state.decisions),
+        "open_questions": list(state.open_questions),
+        "notes": state.notes,
+        "step": state.step,
+        "last_milestone": state.last_milestone,
+        "version": state.version,
+        "turn_seq": state.turn_seq,
+        "action_seq": state.action_seq,
+        "updated_at": format_rfc3339(state.updated_at),
+    }
+    dumped = _dump({key: value for key, value in body.items() if value or key == "version"})
+    if is_head:
+        return {**_common(state.agent, "working_state_head", epoch), "body": dumped}
+    return {**_common(state.agent, "working_state", epoch), "version": state.version, "body": dumped}
+
+
+def encode_pointer(pointer: Pointer, *, epoch: int) -> Metadata:
+    body = {
+        "name": pointer.name,
+        "type": pointer.type,
+        "fields": dict(pointer.fields),
+        "note": pointer.note,
+        "at": format_rfc3339(pointer.at),
+    }
+    kept = {key: value for key, value in body.items() if value or key == "fields"}
+    return {**_common(pointer.agent, "pointer", epoch), "name": pointer.name, "body": _dump(kept)}
+
+
+def encode_removed_pointer(pointer: RemovedPointer, *, epoch: int) -> Metadata:
+    return {**_common(pointer.agent, "pointer", epoch), "name": pointer.name, "removed": True, "body": "{}"}
+
+
+class Stored(NamedTuple):
+    """One record of an agent's write: where, what, and on which condition."""
+
+    record_id: str
+    metadata: Metadata
+    condition: Condition
+
+
+def encode_changes(changes: Iterable[Change], *, epoch: int) -> tuple[Stored, ...]:
+    """The records of an agent's write, in the order given."""
+    stored: list[Stored] = []
+    for change in changes:
+        match change.record:
+            case Action(agent=agent, seq=seq) as action:
+                stored.append(Stored(action_id(agent, seq), encode_action(action, epoch=epoch), change.condition))
+            case Turn(agent=agent, seq=seq) as turn:
+                stored.append(Stored(turn_id(agent, seq), encode_turn(turn, epoch=epoch), change.condition))
+            case Output(agent=agent, ref=ref) as output:
+                stored.append(Stored(output_id(agent, ref), encode_output(output, epoch=epoch), change.condition))
+            case Pointer(agent=agent, name=name) as pointer:
+                stored.append(Stored(pointer_id(agent, name), encode_pointer(pointer, epoch=epoch), change.condition))
+            case RemovedPointer(agent=agent, name=name) as removed:
+                stored.append(Stored(pointer_id(agent, name), encode_removed_pointer(removed, epoch=epoch), change.condition))
+            case WorkingState(agent=agent, version=version) as state:
+                versioned = encode_working_state(state, epoch=epoch, is_head=False)
+                stored.append(Stored(working_state_id(agent, version), versioned, change.condition))
+                stored.append(Stored(head_id(agent), encode_working_state(state, epoch=epoch, is_head=True), Condition.ANY))
+    return tuple(stored)
 
 
 def encode_turn(turn: Turn, *, epoch: int) -> Metadata:

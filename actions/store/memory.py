@@ -9,18 +9,32 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
-from actions.errors import ActionNotFound, ActionNotOpen, DecisionIdReused, LeaseLive, RecordUnreadable, StoreReadOnly
+from actions.errors import (
+    ActionNotFound,
+    ActionNotOpen,
+    DecisionIdReused,
+    LeaseLive,
+    LeaseLost,
+    RecordUnreadable,
+    StoreReadOnly,
+    WriteConflict,
+)
 from actions.records import (
+    OPEN_STATUSES,
     Action,
     ActionEnd,
     ActionRef,
     ActionsRead,
     ActionStatus,
+    AgentRecords,
     ChainHead,
+    Change,
+    Condition,
     Correction,
     Entry,
     Lease,
@@ -61,11 +75,13 @@ from actions.store.codec import (
     decode_pointer,
     decode_turn,
     decode_working_state,
+    encode_changes,
     head_id,
     output_id,
     unreadable,
 )
 from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
+from actions.store.loading import MAX_LOADED_OUTPUTS, MAX_LOADED_POINTERS, MAX_LOADED_TURNS, agent_records
 from actions.times import RELEASED, Instant
 
 NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
@@ -81,7 +97,7 @@ class LeaseRow(NamedTuple):
 
 
 class MemoryStore:
-    """ActionStore in one process. `hold()` gives its dictionaries to whoever plays an agent; `clock` is the store's own."""
+    """ActionStore and AgentStore in one process. `hold()` gives its dictionaries to whoever plays an agent; `clock` is the store's own."""
 
     leases_known = True
 
@@ -326,6 +342,79 @@ class MemoryStore:
             self.leases[agent] = LeaseRow(holder, found.epoch + 1, RELEASED)
             return sealed
 
+    # --- what an agent's process writes through the contract ---
+
+    def create_records(self) -> tuple[str, ...]:
+        return ()
+
+    def acquire_lease(self, agent: str, *, holder: str, ttl: timedelta) -> Lease:
+        with self._lock:
+            found = self._lease(agent, self.clock())
+            check_epoch(self.name, found)
+            if self.acquire(agent, holder, _nanoseconds(ttl)) is None and found is not None:
+                raise LeaseLive(found)
+            return self._held(agent)
+
+    def renew_lease(self, lease: Lease, *, ttl: timedelta, in_doubt: int = 0) -> Lease:
+        with self._lock:
+            if not self._is_ours(lease, in_doubt):
+                raise LeaseLost(lease)
+            epoch = self.leases[lease.agent].epoch + 1
+            self.leases[lease.agent] = LeaseRow(lease.holder, epoch, self.clock() + _nanoseconds(ttl))
+            return self._held(lease.agent)
+
+    def release_lease(self, lease: Lease, *, in_doubt: int = 0) -> None:
+        with self._lock:
+            if self._is_ours(lease, in_doubt):
+                self.leases[lease.agent] = LeaseRow(lease.holder, self.leases[lease.agent].epoch + 1, RELEASED)
+
+    def load_agent(self, agent: str) -> AgentRecords:
+        with self._lock:
+            head = self.records.get(head_id(agent))
+            opened = [
+                action
+                for key, metadata in self.records.items()
+                if _contains(metadata, {"record": "action", "recall_agent": agent}) and metadata.get("status") in OPEN_STATUSES
+                for action in [self._read(key, 0).action]
+            ]
+            return agent_records(
+                agent,
+                lease=self._lease(agent, self.clock()),
+                largest_turn=self._largest(agent, "turn"),
+                largest_action=self._largest(agent, "action"),
+                head=None if head is None else (head_id(agent), head),
+                open_actions=opened,
+                pointers=self.list_pointers(agent, limit=MAX_LOADED_POINTERS),
+                outputs=self.list_outputs(agent, limit=MAX_LOADED_OUTPUTS),
+                turns=self.list_turns(agent, limit=MAX_LOADED_TURNS),
+            )
+
+    def write(self, lease: Lease, changes: Sequence[Change]) -> None:
+        with self._lock:
+            row = self.leases.get(lease.agent)
+            if row is None or row.holder != lease.holder or row.epoch < lease.epoch or row.expires_at <= RELEASED:
+                raise LeaseLost(lease)
+            stored = encode_changes(changes, epoch=lease.epoch)
+            for each in stored:
+                if each.condition is Condition.NEW and each.record_id in self.records:
+                    raise WriteConflict(self.name, f"record {each.record_id} is there already")
+                if each.condition is Condition.OPEN:
+                    ref = ActionRef(self.name, lease.agent, each.metadata["seq"])
+                    action = readable(self.get_action(ref.agent, ref.seq).action)
+                    if not action.is_open:
+                        raise ActionNotOpen(ref, action, self._entry_of(ref))
+            for each in stored:
+                self.put(each.record_id, each.metadata)
+
+    def _held(self, agent: str) -> Lease:
+        row = self.leases[agent]
+        return Lease(agent=agent, holder=row.holder, epoch=row.epoch, expires_at=row.expires_at, read_at=self.clock())
+
+    def _is_ours(self, lease: Lease, in_doubt: int) -> bool:
+        row = self.leases.get(lease.agent)
+        is_epoch = row is not None and lease.epoch <= row.epoch <= lease.epoch + in_doubt
+        return row is not None and is_epoch and row.holder == lease.holder and row.expires_at > RELEASED
+
     # --- audit entries ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
@@ -398,9 +487,12 @@ class MemoryStore:
         return sorted(ids, key=lambda key: (_number(key), key), reverse=True)[:limit]
 
     def _newest_turn(self, agent: str) -> int:
-        ids = self._newest(agent, "turn", 1, None)
         head = self.records.get(head_id(agent))
-        return newest_turn(max(0, _number(ids[0])) if ids else 0, None if head is None else (head_id(agent), head))
+        return newest_turn(self._largest(agent, "turn"), None if head is None else (head_id(agent), head))
+
+    def _largest(self, agent: str, record: str) -> int:
+        ids = self._newest(agent, record, 1, None)
+        return max(0, _number(ids[0])) if ids else 0
 
     def _require_prepared(self) -> None:
         if not self._is_prepared:
@@ -434,6 +526,10 @@ class MemoryStore:
 
 def _contains(metadata: Metadata, pairs: Mapping[str, str]) -> bool:
     return isinstance(metadata, dict) and all(metadata.get(key) == value for key, value in pairs.items())
+
+
+def _nanoseconds(ttl: timedelta) -> int:
+    return ttl // timedelta(microseconds=1) * 1000
 
 
 def _number(record_id: str) -> int:
