@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actions.errors import ActionsError, StoreUnavailable
+from actions.limits import MAX_MESSAGE_ID_BYTES, MAX_VALUE_BYTES, clean_text
 from actions.records import Action, ActionClass, NewTurn, Turn
 from actions.turns import cut_bytes
 from agents.harness import DurableAgent, End, Resolver
@@ -25,8 +26,6 @@ NOTED = "found in the ledger under its key"
 TOLD = "its result was recorded as turn {} before the crash"
 CALL_TURN = "tool-call:"
 """How the message id of a tool's turn begins, before the id that the model gave its call (recall-records 13)."""
-MAX_TEXT_BYTES = 1_048_576
-MAX_MESSAGE_ID_BYTES = 256
 _TURNS_READ = 200
 _ACTIONS_READ = 200
 
@@ -339,12 +338,12 @@ def error_text(exc: Exception) -> str:
 
 def storable(text: str) -> str:
     """Text that every store keeps: the call happened, so what it said must not keep its end from being written."""
-    whole = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    whole = clean_text("text", text)
     size = len(whole.encode())
-    if size <= MAX_TEXT_BYTES:
+    if size <= MAX_VALUE_BYTES:
         return whole
     tail = f"... [cut; {size} bytes in all]"
-    return cut_bytes(whole, MAX_TEXT_BYTES - len(tail)) + tail
+    return cut_bytes(whole, MAX_VALUE_BYTES - len(tail)) + tail
 
 
 def call_turn_id(call_id: str) -> str:

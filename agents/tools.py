@@ -216,6 +216,8 @@ def _takes_key(signature: inspect.Signature) -> bool:
 
 
 def _name(tool: Any) -> str:
+    while isinstance(tool, functools.partial):
+        tool = tool.func
     return str(getattr(tool, "__name__", None) or type(tool).__name__)
 
 
