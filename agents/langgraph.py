@@ -29,7 +29,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, create_model
 
 from actions.arguments import canonical_arguments
-from actions.records import Action, ActionClass, ActionStatus
+from actions.records import Action, ActionClass, ActionStatus, Turn
 from actions.turns import BRIEF_BYTES, cut_bytes
 from agents import calls
 from agents.calls import KEY_ARGUMENT, ToolCalls, ToolsRefused
@@ -276,7 +276,7 @@ class GraphHooks:
 
     def _recorded_before(self, messages: Sequence[BaseMessage]) -> set[str]:
         """What a checkpointer restored. Turns are recorded in order, so all up to the last known message are in the records."""
-        known = {turn.message_id for turn in self._agent.recent_turns(_TURNS_READ) if turn.message_id}
+        known = self._process.known_before()
         last = -1
         for index, message in enumerate(messages):
             ids = {calls.message_id(message.id)} if message.id else set()
@@ -309,6 +309,7 @@ class _Process:
         self._resolver = resolver
         self._lock = threading.RLock()
         self._is_settled = False
+        self._before: tuple[Turn, ...] = ()  # what earlier processes recorded
         self._turns: set[str] = set()  # calls whose turn was written with their end
         # What LangGraph may run again by itself: calls of the newest message of the model, and those that a crash interrupted.
         self._outputs: dict[str, tuple[str, str, Any]] = {}
@@ -320,11 +321,17 @@ class _Process:
             if self._is_settled:
                 return
             opened = {action.seq for action in self.agent.pending_actions()}
+            self._before = self.agent.recent_turns(_TURNS_READ)
             closed = calls.settle(self.agent, [tool.calls for tool in self.tools], resolver=self._resolver)
             left = [action for action in self.agent.pending_actions() if action.seq in opened]
             self._interrupted = [*(action for action in closed if action.status is ActionStatus.DONE), *left]
             self._outputs = self._outputs_before() if self.has_hooks else {}
             self._is_settled = True
+
+    def known_before(self) -> set[str]:
+        """The ids of messages that earlier processes recorded."""
+        self.settle()
+        return {turn.message_id for turn in self._before if turn.message_id}
 
     def asks_model(self) -> None:
         """From here on a call is what the model decided after reading its briefing, never a repetition."""
@@ -369,7 +376,7 @@ class _Process:
     def _outputs_before(self) -> dict[str, tuple[str, str, Any]]:
         """Of the process before, by the turns that its calls left; their arguments are not known."""
         found: dict[str, tuple[str, str, Any]] = {}
-        for turn in self.agent.recent_turns(_TURNS_READ):
+        for turn in self._before:
             if turn.role == "tool" and turn.message_id.startswith(calls.CALL_TURN):
                 call_id = turn.message_id.removeprefix(calls.CALL_TURN)
                 content = calls.whole_turn(self.agent, turn)
