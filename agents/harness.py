@@ -345,6 +345,11 @@ class DurableAgent:
         turns = self._store.list_turns(self.agent, limit=min(max(limit, 0), MAX_RECENT_TURNS))
         return tuple(map(_readable, reversed(turns)))
 
+    def recent_actions(self, limit: int = 20) -> tuple[Action, ...]:
+        """The newest actions of any status as the store has them, oldest first. Needs no lease."""
+        readings = self._store.list_agent_actions(self.agent, limit=max(limit, 0))
+        return tuple(_readable(reading.action) for reading in reversed(readings))
+
     @property
     def working_state(self) -> WorkingState | None:
         """As this process last read or wrote it."""

@@ -1,0 +1,553 @@
+"""A resumed agent in a LangGraph graph: tools whose calls are actions, and hooks that brief the model and record its messages as turns.
+
+    agent = DurableAgent.resume(store, "support-7")
+    tools = durable_tools(agent, [look_up, send_email], {"look_up": "pure", "send_email": "external"}, resolver=sent_folder)
+    hooks = GraphHooks(agent, tools)
+    create_agent(model, tools, middleware=[hooks.middleware()])                       # langchain
+    create_react_agent(model, tools, pre_model_hook=hooks.pre_model_hook, post_model_hook=hooks.post_model_hook)
+
+It stands beside a checkpointer and replaces none. What a crash left open is settled before the first briefing and before the first call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import BaseTool, InjectedToolArg
+from langchain_core.tools import tool as as_tool
+from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.prebuilt import ToolRuntime
+from langgraph.types import Command
+from pydantic import BaseModel, ConfigDict, create_model
+
+from actions.arguments import canonical_arguments
+from actions.records import Action, ActionClass, ActionStatus, Turn
+from actions.turns import BRIEF_BYTES, cut_bytes
+from agents import calls
+from agents.calls import KEY_ARGUMENT, ToolCalls, ToolsRefused
+from agents.harness import DurableAgent, Resolver
+from agents.ledger import Ledger
+from agents.tools import run_coroutine
+
+STOPPED = "stopped by the graph; LangGraph runs it again on resume"
+BRIEFING_ID = "recall-briefing"
+"""The id of the briefing's message: recall-langgraph's, so that a state handed over holds one briefing and not two."""
+CLASS_METADATA = "recall_class"
+BRIEF_ARGUMENT_CHARS = 200
+_TURNS_READ = 200
+_CHAT_ROLES = ("system", "user", "assistant", "tool")
+
+
+def durable_tools(
+    agent: DurableAgent,
+    tools: Sequence[BaseTool | Callable[..., Any]],
+    classes: Mapping[str, str] | None = None,
+    *,
+    resolver: Resolver | None = None,
+    ledger: Ledger | None = None,
+    compensate: Mapping[str, str] | None = None,
+    unsure: tuple[type[Exception], ...] = (TimeoutError,),
+) -> list[BaseTool]:
+    """LangChain tools (or functions that become such) whose calls are actions of this agent; give them to the graph instead of the originals.
+
+    The class comes from `classes`, else from the tool's `metadata["recall_class"]`. A parameter `idempotency_key` is filled with the
+    action's key and hidden from the model, annotated `InjectedToolArg` or not. Only what the model gave is recorded as arguments. A tool
+    that the graph interrupts is closed as `abandoned`; the rest is as in `agents.tools.durable`.
+
+    Raises:
+        UnclassifiedTool: it names every tool without a class. Nothing was wrapped.
+        ToolsRefused: the declarations contradict each other or the tools. Nothing was wrapped.
+    """
+    given = [tool if isinstance(tool, BaseTool) else as_tool(tool) for tool in tools]
+    if twice := [tool.name for tool in given if isinstance(tool, DurableTool)]:
+        raise ToolsRefused(f"already durable: {', '.join(twice)}")
+    undo = dict(compensate or {})
+    named = {tool.name: str(tool.metadata[CLASS_METADATA]) for tool in given if tool.metadata and CLASS_METADATA in tool.metadata}
+    declared = {**named, **(classes or {})}
+    keyed = {tool.name for tool in given if KEY_ARGUMENT in _properties(tool)}
+    calls.check_tools([tool.name for tool in given], declared, takes_key=keyed, compensate=undo)
+    process = _Process(agent, resolver)
+    for tool in given:
+        recorded = ToolCalls(
+            agent=agent,
+            tool=tool.name,
+            action_class=ActionClass(declared[tool.name]),
+            takes_key=tool.name in keyed,
+            rerun=_rerun_of(tool),
+            may_hide_errors=bool(tool.handle_tool_error or tool.handle_validation_error),
+            ledger=ledger,
+            compensate=undo.get(tool.name, ""),
+            unsure=unsure,
+        )
+        process.tools.append(_wrap(tool, recorded, process))
+    return list(process.tools)
+
+
+class DurableTool(BaseTool):
+    """A tool of which every call is an action. Made by `durable_tools`."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    inner: BaseTool
+    calls: Any  # ToolCalls; Any, since pydantic would copy a frozen record
+    process: Any
+
+    @property
+    def func(self) -> Any:
+        """Only to be looked at: ToolNode finds in its annotations what it has to inject."""
+        return getattr(self.inner, "func", None)
+
+    @property
+    def coroutine(self) -> Any:
+        return getattr(self.inner, "coroutine", None)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a durable tool is called by invoke or run, which record the call")
+
+    def run(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
+        """Record, run, record. Without a call id the tool's own handlers of errors are not asked: an error is raised."""
+        arguments = self._arguments(tool_input)
+        if (known := self.process.answer(self, tool_call_id, arguments)) is not None:
+            return known
+        action = self.calls.begin(self._shown(arguments))
+        try:
+            output = self._called(tool_call_id).run(self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs)
+        except Exception as exc:
+            self._stopped(action, exc, tool_call_id)
+            raise
+        return self._returned(action, output, tool_call_id)
+
+    async def arun(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
+        """As `run`; the records are written in threads. A cancelled task leaves the action open."""
+        arguments = self._arguments(tool_input)
+        if (known := await asyncio.to_thread(self.process.answer, self, tool_call_id, arguments)) is not None:
+            return known
+        action = await asyncio.to_thread(self.calls.begin, self._shown(arguments))
+        try:
+            output = await self._called(tool_call_id).arun(
+                self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
+            )
+        except Exception as exc:
+            await asyncio.to_thread(self._stopped, action, exc, tool_call_id)
+            raise
+        return await asyncio.to_thread(self._returned, action, output, tool_call_id)
+
+    def _arguments(self, tool_input: str | dict[str, Any]) -> dict[str, Any]:
+        return dict(tool_input) if isinstance(tool_input, dict) else {next(iter(self.args), "input"): tool_input}
+
+    def _shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model gave: no key, and nothing that the graph put in."""
+        hidden = _hidden(self.inner) | {KEY_ARGUMENT}
+        return {name: value for name, value in arguments.items() if name not in hidden and not isinstance(value, ToolRuntime)}
+
+    def _given(self, arguments: Mapping[str, Any], action: Action) -> dict[str, Any]:
+        return {**arguments, KEY_ARGUMENT: action.key} if self.calls.takes_key else dict(arguments)
+
+    def _called(self, call_id: str | None) -> BaseTool:
+        """Without a call id a handled error would come back as plain content, and be taken for a result."""
+        return self.inner if call_id else _raising(self.inner)
+
+    def _stopped(self, action: Action, exc: Exception, call_id: str | None) -> None:
+        if isinstance(exc, ParentCommand):  # the tool is over; where the graph goes on is its result
+            self.calls.returned(action, _text_of(exc.args[0], call_id), call_id=call_id or "")
+        elif isinstance(exc, GraphBubbleUp):
+            self.calls.stopped(action, exc, STOPPED)
+            return
+        else:
+            self.calls.raised(action, exc, call_id=call_id or "")
+        self.process.told(call_id)
+
+    def _returned(self, action: Action, output: Any, call_id: str | None) -> Any:
+        text = _text_of(output, call_id)
+        if isinstance(output, ToolMessage) and output.status == "error":
+            self.calls.reported(action, None, text, call_id=call_id or "")
+        else:
+            self.calls.returned(action, text, call_id=call_id or "")
+        self.process.returned(self, call_id, action, output)
+        return output
+
+
+class GraphHooks:
+    """The hooks of one agent in one process: the briefing goes in front of what the model reads, its messages become turns.
+
+    `tools` are those of `durable_tools`, whose turns are written with their actions and not a second time. An agent without durable tools
+    gives none, and its `resolver` here. Messages are told apart by their ids; each is recorded once, also after a restart on the same
+    thread of a checkpointer (of the newest 200 turns). Safe in several threads.
+    """
+
+    def __init__(self, agent: DurableAgent, tools: Sequence[BaseTool] = (), *, resolver: Resolver | None = None) -> None:
+        of_tools = [tool.process for tool in tools if isinstance(tool, DurableTool)]
+        self._process: _Process = of_tools[0] if of_tools else _Process(agent, resolver)
+        if any(process is not self._process for process in of_tools) or self._process.agent is not agent:
+            raise ToolsRefused("the tools were made by different calls of durable_tools, or for another agent")
+        self._process.has_hooks = True
+        self._agent = agent
+        self._lock = threading.Lock()
+        self._recorded: set[str] | None = None  # None until the first messages were compared with the records
+
+    # --- for prebuilt agents ---
+
+    @property
+    def pre_model_hook(self) -> RunnableLambda[Any, Any]:
+        """For `create_react_agent`: records what came since, and gives the model the briefing and the messages; the state stays as it is."""
+        return RunnableLambda(self._before, afunc=_threaded(self._before), name="pre_model_hook")
+
+    @property
+    def post_model_hook(self) -> RunnableLambda[Any, Any]:
+        """For `create_react_agent`: records the model's message before its calls are run."""
+        return RunnableLambda(self._after, afunc=_threaded(self._after), name="post_model_hook")
+
+    def middleware(self) -> Any:
+        """The same for `langchain.agents.create_agent`; one more in its list of middleware, the last, so that it sees what the model sees."""
+        from agents.langchain_middleware import DurableMiddleware
+
+        return DurableMiddleware(self)
+
+    # --- for graphs of your own ---
+
+    @property
+    def record_node(self) -> RunnableLambda[Any, Any]:
+        """A node that records every message that is not recorded yet; the state stays as it is."""
+        return RunnableLambda(self._after, afunc=_threaded(self._after), name="record")
+
+    @property
+    def briefing_node(self) -> RunnableLambda[Any, Any]:
+        """A node that puts the briefing first in the state, in place of an older one. `with_briefing` keeps it out of the state."""
+        return RunnableLambda(self._brief_state, afunc=_threaded(self._brief_state), name="briefing")
+
+    def with_briefing(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """The briefing and these messages, for the model; an older briefing among them goes."""
+        return [self.briefing_message(), *(message for message in messages if message.id != BRIEFING_ID)]
+
+    def briefing_message(self) -> SystemMessage:
+        """The briefing, once what a crash left open is settled: unfinished actions first, within the agent's token budget.
+
+        Raises:
+            LeaseLost, StoreUnavailable: as `agents.calls.settle`; the model is not to be asked.
+        """
+        self._process.asks_model()
+        return SystemMessage(content=self._agent.briefing.text, id=BRIEFING_ID)
+
+    def record(self, messages: Sequence[BaseMessage]) -> int:
+        """Record each message that is not recorded yet, in order, as a turn; answers how many. Without text there is nothing to record.
+
+        Raises:
+            LeaseLost: another process has the agent. What came before in the list is recorded.
+            StoreUnavailable: the same; recording again goes on from there.
+        """
+        count = 0
+        with self._lock:
+            if self._recorded is None:
+                self._recorded = self._recorded_before(messages)
+            for message in messages:
+                identity = _identity(message)
+                if identity in self._recorded or message.id == BRIEFING_ID:
+                    continue
+                if not (isinstance(message, ToolMessage) and self._process.has_turn(message.tool_call_id)):
+                    count += self._record_one(message)
+                self._recorded.add(identity)
+        return count
+
+    def still_open(self) -> str:
+        """What to say beside the model's last word while calls are open; empty when none is. Reads the store."""
+        return calls.still_open(self._agent)
+
+    def _record_one(self, message: BaseMessage) -> int:
+        role, content, name = _turn_of(message)
+        if not content and role != "tool":
+            return 0
+        brief = _brief_of(message)
+        self._agent.record_turn(
+            role,
+            calls.storable(content),
+            name=name,
+            message_id=calls.message_id(message.id or ""),
+            brief=cut_bytes(brief, BRIEF_BYTES) if brief != content else "",
+        )
+        return 1
+
+    def _recorded_before(self, messages: Sequence[BaseMessage]) -> set[str]:
+        """What a checkpointer restored. Turns are recorded in order, so all up to the last known message are in the records."""
+        known = self._process.known_before()
+        last = -1
+        for index, message in enumerate(messages):
+            ids = {calls.message_id(message.id)} if message.id else set()
+            if isinstance(message, ToolMessage):
+                ids.add(calls.call_turn_id(message.tool_call_id))
+            last = index if ids & known else last
+        return {_identity(message) for message in messages[: last + 1]}
+
+    def _before(self, state: Any) -> dict[str, Any]:
+        messages = _messages(state)
+        briefing = self.with_briefing(messages)  # first: settling may write turns, which belong before what is new
+        self.record(messages)
+        return {"llm_input_messages": briefing}
+
+    def _after(self, state: Any) -> dict[str, Any]:
+        self.record(_messages(state))
+        return {}
+
+    def _brief_state(self, state: Any) -> dict[str, Any]:
+        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *self.with_briefing(_messages(state))]}
+
+
+class _Process:
+    """What the tools and hooks of one agent share while this process has it."""
+
+    def __init__(self, agent: DurableAgent, resolver: Resolver | None) -> None:
+        self.agent = agent
+        self.tools: list[DurableTool] = []
+        self.has_hooks = False
+        self._resolver = resolver
+        self._lock = threading.RLock()
+        self._is_settled = False
+        self._before: tuple[Turn, ...] = ()  # what earlier processes recorded
+        self._turns: set[str] = set()  # calls whose turn was written with their end
+        # What LangGraph may run again by itself: calls of the newest message of the model, and those that a crash interrupted.
+        self._outputs: dict[str, tuple[str, str, Any]] = {}
+        self._interrupted: list[Action] = []
+
+    def settle(self) -> None:
+        """Once for each process."""
+        with self._lock:
+            if self._is_settled:
+                return
+            opened = {action.seq for action in self.agent.pending_actions()}
+            self._before = self.agent.recent_turns(_TURNS_READ)
+            closed = calls.settle(self.agent, [tool.calls for tool in self.tools], resolver=self._resolver)
+            left = [action for action in self.agent.pending_actions() if action.seq in opened]
+            self._interrupted = [*(action for action in closed if action.status is ActionStatus.DONE), *left]
+            self._outputs = self._outputs_before() if self.has_hooks else {}
+            self._is_settled = True
+
+    def known_before(self) -> set[str]:
+        """The ids of messages that earlier processes recorded."""
+        self.settle()
+        return {turn.message_id for turn in self._before if turn.message_id}
+
+    def asks_model(self) -> None:
+        """From here on a call is what the model decided after reading its briefing, never a repetition."""
+        self.settle()
+        with self._lock:
+            self._outputs.clear()
+            self._interrupted.clear()
+
+    def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
+        """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
+
+        LangGraph runs a whole node again that was interrupted or killed, with the calls that were over as well. A call that came back is
+        answered with what it gave; one that may have happened is answered with that. Only with hooks: they know when the model was asked.
+        """
+        self.settle()
+        if call_id is None or not self.has_hooks:
+            return None
+        with self._lock:
+            args = _comparable(tool._shown(arguments))
+            name, before, output = self._outputs.get(call_id, ("", "", None))
+            if name == tool.name and before in ("", args):
+                return output
+            for action in self._interrupted:
+                if action.tool == tool.name and _comparable(self._whole_args(action)) == args:
+                    self._interrupted.remove(action)
+                    return _told_instead(action, call_id)
+        return None
+
+    def returned(self, tool: DurableTool, call_id: str | None, action: Action, output: Any) -> None:
+        self.told(call_id)
+        if call_id:
+            with self._lock:
+                self._outputs[call_id] = (tool.name, _comparable(self._whole_args(action)), output)
+
+    def told(self, call_id: str | None) -> None:
+        if call_id:
+            self._turns.add(call_id)
+
+    def has_turn(self, call_id: str) -> bool:
+        return call_id in self._turns
+
+    def _outputs_before(self) -> dict[str, tuple[str, str, Any]]:
+        """Of the process before, by the turns that its calls left; their arguments are not known."""
+        found: dict[str, tuple[str, str, Any]] = {}
+        for turn in self._before:
+            if turn.role == "tool" and turn.message_id.startswith(calls.CALL_TURN):
+                call_id = turn.message_id.removeprefix(calls.CALL_TURN)
+                content = calls.whole_turn(self.agent, turn)
+                found[call_id] = (turn.name, "", ToolMessage(content=content, name=turn.name, tool_call_id=call_id))
+        return found
+
+    def _whole_args(self, action: Action) -> str:
+        return self.agent.get_output(action.args_ref).content if action.args_ref else action.args
+
+
+def _told_instead(action: Action, call_id: str) -> ToolMessage:
+    if action.status is ActionStatus.DONE:
+        return ToolMessage(content=action.result or "done", name=action.tool, tool_call_id=call_id)
+    text = (
+        f"not called: {action.tool} was called with these arguments before a crash (action {action.seq}, key {action.key}), and nobody "
+        "knows whether it happened. Check before repeating it."
+    )
+    return ToolMessage(content=text, name=action.tool, tool_call_id=call_id, status="error")
+
+
+def _comparable(arguments: Mapping[str, Any] | str) -> str:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
+    return canonical_arguments(text)
+
+
+def _wrap(tool: BaseTool, recorded: ToolCalls, process: _Process) -> DurableTool:
+    return DurableTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=_without_key(tool) if recorded.takes_key else tool.args_schema,
+        return_direct=tool.return_direct,
+        response_format=tool.response_format,
+        tags=tool.tags,
+        metadata=tool.metadata,
+        extras=tool.extras,
+        inner=tool,
+        calls=recorded,
+        process=process,
+    )
+
+
+def _rerun_of(tool: BaseTool) -> Callable[[Mapping[str, Any], str], str]:
+    def rerun(arguments: Mapping[str, Any], key: str) -> str:
+        raising = _raising(tool)
+        given = {**arguments, KEY_ARGUMENT: key}
+        is_async_only = getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None
+        output = run_coroutine(lambda: raising.arun(given)) if is_async_only else raising.run(given)
+        return _text_of(output, None)
+
+    return rerun
+
+
+def _raising(tool: BaseTool) -> BaseTool:
+    return tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
+
+
+def _properties(tool: BaseTool) -> set[str]:
+    """All parameters, those that the model does not see included."""
+    schema = tool.args_schema
+    if isinstance(schema, dict):
+        return set(schema.get("properties", {}))
+    return set(getattr(tool.get_input_schema(), "model_fields", {}))
+
+
+def _hidden(tool: BaseTool) -> set[str]:
+    """Parameters that the graph fills in."""
+    return set() if isinstance(tool.args_schema, dict) else _properties(tool) - set(tool.args)
+
+
+def _without_key(tool: BaseTool) -> Any:
+    """The schema with the key injected, or gone: a model that was asked for it would make one up."""
+    schema = tool.args_schema
+    if isinstance(schema, dict):
+        properties = {name: value for name, value in schema["properties"].items() if name != KEY_ARGUMENT}
+        required = [name for name in schema.get("required", []) if name != KEY_ARGUMENT]
+        return {**schema, "properties": properties, "required": required}
+    full = tool.get_input_schema()
+    if KEY_ARGUMENT not in tool.args:
+        return full
+    if not issubclass(full, BaseModel):
+        raise ToolsRefused(f"{tool.name}: annotate {KEY_ARGUMENT} with InjectedToolArg; its schema is of an older pydantic")
+    field = full.model_fields[KEY_ARGUMENT]
+    return create_model(full.__name__, __base__=full, **{KEY_ARGUMENT: (Annotated[field.annotation, InjectedToolArg], field)})  # type: ignore[call-overload]
+
+
+def _text_of(output: Any, call_id: str | None) -> str:
+    """What a tool gave, as the model reads it."""
+    if isinstance(output, ToolMessage):
+        return _content(output.content) or calls.result_text(output.content)
+    if isinstance(output, Command):
+        update = output.update if isinstance(output.update, Mapping) else {}
+        told = [message for message in update.get("messages", ()) if isinstance(message, ToolMessage)]
+        own = [message for message in told if call_id is None or message.tool_call_id == call_id]
+        return "\n".join(_text_of(message, call_id) for message in own) or calls.result_text(str(output))
+    if isinstance(output, list) and any(isinstance(item, (ToolMessage, Command)) for item in output):
+        return "\n".join(_text_of(item, call_id) for item in output)
+    return calls.result_text(output)
+
+
+def _messages(state: Any) -> list[BaseMessage]:
+    messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+    if messages is None:
+        raise ValueError("the graph's state has no messages")
+    return list(messages)
+
+
+def _identity(message: BaseMessage) -> str:
+    """Its id, which `add_messages` gives to every message; by what it says in a list made by hand."""
+    if message.id:
+        return message.id
+    said = json.dumps([message.type, message.content, getattr(message, "tool_call_id", None)], default=str, sort_keys=True)
+    return f"sha256:{hashlib.sha256(said.encode()).hexdigest()}"
+
+
+def _turn_of(message: BaseMessage) -> tuple[str, str, str]:
+    """Role, content and name of a message's turn, as recall-langgraph 0.3 writes them."""
+    text = _content(message.content)
+    if isinstance(message, HumanMessage):
+        return "user", text, ""
+    if isinstance(message, ToolMessage):
+        return "tool", text or calls.result_text(message.content), message.name or ""
+    if isinstance(message, SystemMessage):
+        return "system", text, ""
+    if isinstance(message, ChatMessage) and message.role in _CHAT_ROLES:
+        return message.role, text, ""
+    return "assistant", _with_calls(message, text, limit=None), ""
+
+
+def _brief_of(message: BaseMessage) -> str:
+    """The model's calls with long arguments left out; empty for any other message. The turn itself has them whole."""
+    if not isinstance(message, AIMessage) or not message.tool_calls:
+        return ""
+    return _with_calls(message, _content(message.content), limit=BRIEF_ARGUMENT_CHARS)
+
+
+def _with_calls(message: BaseMessage, text: str, *, limit: int | None) -> str:
+    made = message.tool_calls if isinstance(message, AIMessage) else []
+    return "\n".join([*([text] if text else []), *(_call_text(call, limit) for call in made)])
+
+
+def _call_text(call: Mapping[str, Any], limit: int | None) -> str:
+    """`name(argument="value", ...)`, without the call's id."""
+    shown = []
+    for name, value in (call.get("args") or {}).items():
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        if limit is not None and len(text) > limit:
+            text = f"<{len(value) if isinstance(value, str) else len(text)} chars>"
+        shown.append(f"{name}={text}")
+    return f"{call['name']}({', '.join(shown)})"
+
+
+def _content(content: Any) -> str:
+    """The text of a message: a string, or the readable blocks of a list."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(text for block in content if (text := _block(block))) if isinstance(content, list) else ""
+
+
+def _block(block: Any) -> str:
+    if isinstance(block, str):
+        return block
+    if not isinstance(block, Mapping):
+        return ""
+    if isinstance(block.get("text"), str):
+        return str(block["text"])
+    kind = block.get("type")
+    return "" if kind in (None, "tool_use", "tool_call") else f"[{kind}]"
+
+
+def _threaded(work: Callable[[Any], dict[str, Any]]) -> Callable[[Any], Awaitable[dict[str, Any]]]:
+    async def run(state: Any) -> dict[str, Any]:
+        return await asyncio.to_thread(work, state)
+
+    return run
