@@ -81,8 +81,8 @@ from actions.store.codec import (
     unreadable,
 )
 from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
-from actions.store.observing import LOOKED_AT, find_observed, is_ours
 from actions.store.loading import MAX_LOADED_OUTPUTS, MAX_LOADED_POINTERS, MAX_LOADED_TURNS, agent_records
+from actions.store.observing import LOOKED_AT, find_observed, is_ours
 from actions.times import RELEASED, Instant
 
 NOT_PREPARED = "not prepared for decisions: run `prepare_store {name}` as the database's owner"
