@@ -13,11 +13,13 @@ from allauth.socialaccount.models import SocialLogin
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
+from console.services.people import added
 from console.services.sealing import seal, unseal
 
 _ADDRESS = re.compile(r"[a-z0-9][a-z0-9.+_-]*@[a-z0-9.-]+", re.ASCII)
@@ -93,6 +95,13 @@ class SingleSignOnAdapter(DefaultSocialAccountAdapter):
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: dict[str, Any]) -> User:
         user: User = super().populate_user(request, sociallogin, data)
         user.username = (user.email or "").lower()[:150]
+        return user
+
+    def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
+        """A new person and the entry that says so, or neither."""
+        with transaction.atomic():
+            user: User = super().save_user(request, sociallogin, form)
+            added(user, actor="single sign-on")
         return user
 
     def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:

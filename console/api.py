@@ -406,6 +406,7 @@ class Bearer(HttpBearer):
         caller = find_caller(token)
         if caller is None:
             raise AuthenticationError
+        request.auth = caller  # type: ignore[attr-defined]  # also of whom we refuse: the entry that says so names them
         if caller.user is not None and not has_any_role(caller.user):
             raise PermissionDenied("you have no role here; ask an administrator")
         return caller

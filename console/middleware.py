@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +14,18 @@ from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import Error as ConsoleDatabaseError
 from django.db import InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse
+from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
 from actions.errors import InvalidQuery, StoreError
 from console.api import refuse_unknown_method
+from console.refusals import denial_of
+from console.services import journal
+from console.services.denials import enter_denial
+from console.services.tokens import Caller
 from console.views import errors
+
+log = logging.getLogger(__name__)
 
 SEEN_AT = "seen_at"
 BACKGROUND = "X-Background"
@@ -73,6 +81,40 @@ class KnownMethods(MiddlewareMixin):
     ) -> HttpResponse | None:
         match = request.resolver_match
         return refuse_unknown_method(request) if match is not None and "api" in match.namespaces else None
+
+
+class Denials(MiddlewareMixin):
+    """Whoever is known and is refused by their rights, or by the second person, or for want of a proof of identity, leaves an entry.
+
+    On a page what changes something counts, of the API everything. Strangers leave none, nor does what came from another site.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        match = request.resolver_match
+        if response.status_code != 403 or match is None or getattr(request, "is_from_elsewhere", False):
+            return response
+        caller, user, is_api = getattr(request, "auth", None), getattr(request, "user", None), "api" in match.namespaces
+        if isinstance(caller, Caller):
+            actor = journal.person(caller.user) if caller.user is not None else f"agent {caller.store}/{caller.agent}"
+        elif user is not None and user.is_authenticated and request.method not in _SAFE:
+            actor = journal.person(user)
+        else:
+            return response
+        why, reason = denial_of(response, is_json=is_api)
+        about = {name: match.kwargs[name] for name in ("store", "agent", "seq") if match.kwargs.get(name)}
+        try:
+            enter_denial(actor, _gesture(request, match, is_api=is_api), why=why, reason=reason, **about)
+        except (StoreError, ConsoleDatabaseError) as exc:
+            log.warning("that %s was refused is not in the history: %s", actor, type(exc).__name__)
+        return response
+
+
+def _gesture(request: HttpRequest, match: ResolverMatch, *, is_api: bool) -> str:
+    """What was tried, in the words of its address: `decision approve`; through the API `POST actions decision approve`."""
+    if not is_api:
+        return str(match.url_name).replace("-", " ")
+    parts = [part for part in match.route.removeprefix("api/v1/").split("/") if part and "<" not in part]
+    return " ".join([str(request.method), *parts])
 
 
 class DrawnProblems(MiddlewareMixin):

@@ -100,6 +100,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "console.middleware.Denials",
     "console.middleware.KnownMethods",
     "console.middleware.SameOrigin",
     "console.middleware.DrawnProblems",

@@ -175,7 +175,7 @@ def break_glass(ref: ActionRef, decision_id: str, *, by: User, reason: str, conf
     try:
         with transaction.atomic(durable=True):
             refusal = _not_proposed(row, item, by) or _stale(row, item, "", confirmed_at)
-            if refusal is None and not announce(row, "broke_glass", actor=actor_of(by), why=reason):
+            if refusal is None and not announce(row, "broke_glass", actor=actor_of(by), why=reason, or_here=False):
                 detail = "the history cannot be written, so the second person cannot be passed; nothing was changed"
                 refusal = Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=row, item=item)
             refusal = refusal or _move(

@@ -25,6 +25,7 @@ from actions.rules import MAX_REASON_CHARS, check_text
 from actions.settle import check_decision_id
 from console.access import Person, Right, forget, is_possible, item_or_404, may
 from console.models import Claim, ClaimEnd, HandOver
+from console.services import journal
 from console.services.changes import bump
 from console.services.claimed import claims_on, end, end_claims, find_claim
 from console.services.deliver import as_column
@@ -214,6 +215,9 @@ def hand_over(refs: Sequence[ActionRef], *, to: str, text: str, handover_id: str
                 _hand_on(ref, made, receiver, by)
             for store in sorted({ref.store for ref in wanted}):
                 bump(store)
+            changed = {str(ref): [by.get_username(), to] for ref in sorted(wanted)}
+            detail = {"about": to, "changed": changed}
+            journal.record("handed_over", actor=f"operator {by.get_username()}", reason=text, detail=detail)
     except IntegrityError:
         return hand_over(refs, to=to, text=text, handover_id=handover_id, by=by)  # sent twice at once: the other one made it
     return made

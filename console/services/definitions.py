@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from actions.resolvers.base import Allowed, FieldType, InvalidDefinition, Kind, 
 from actions.resolvers.python import load_callables
 from console.access import Right, may
 from console.models import Definition, Inquiry, Secret
+from console.services import journal
 from console.services.policies import ChangedMeanwhile
 from console.services.sealing import CannotUnseal, seal, unseal
 
@@ -81,7 +82,8 @@ def save_definition(
     """Store a new version, after building it once. An empty secret keeps the one that is set, one that is typed is a change.
 
     Where nothing differs it is the version in force, and nothing is stored: a new one would throw away negatives. Either way what got
-    no answer is asked again now: whoever mended something wants to see that it answers.
+    no answer is asked again now: whoever mended something wants to see that it answers. What differs enters the console's history with
+    it; of credentials only which were set, replaced or removed.
 
     Raises:
         PermissionDenied: not an admin of everything. Nothing was stored.
@@ -122,12 +124,18 @@ def save_definition(
                 by=by,
                 username=by.get_username(),
             )
+            before = set(Secret.objects.filter(name=name).values_list("field", flat=True))
             Secret.objects.filter(name=name).exclude(field__in=kept).delete()
             for field, text in given.items():
                 Secret.objects.update_or_create(
                     name=name, field=field, defaults={"ciphertext": seal(text), "username": by.get_username()}
                 )
             _ask_stuck(name)
+            changed = journal.changes(_in_entry(current), _in_entry(row))
+            if given or not before <= kept.keys():
+                now = [_sealed(field, before, given, kept) for field in sorted(before | given.keys())]
+                changed["sealed"] = [[f"{field} set" for field in sorted(before)], now]
+            journal.record("resolver_changed", actor=journal.admin(by), detail={"about": name, "changed": changed})
     except IntegrityError as exc:
         newest = find_definition(name)
         raise ChangedMeanwhile(f"resolver {name}", newest.version if newest else 0, newest.username if newest else "") from exc
@@ -137,6 +145,20 @@ def save_definition(
 def _content(definition: Definition) -> tuple[Any, ...]:
     rates = definition.per_minute, definition.at_once, definition.is_enabled
     return definition.kind, _said(options_of(definition)), *rates
+
+
+def _in_entry(definition: Definition | None) -> dict[str, object]:
+    if definition is None:
+        return {}
+    fields = {field: getattr(definition, field) for field in ("version", "kind", "per_minute", "at_once", "is_enabled")}
+    return fields | _said(options_of(definition))
+
+
+def _sealed(field: str, before: Collection[str], given: Collection[str], kept: Collection[str]) -> str:
+    """What became of one credential, in words; never what it is."""
+    if field not in given:
+        return f"{field} set" if field in kept else f"{field} removed"
+    return f"{field} replaced" if field in before else f"{field} set"
 
 
 def _said(values: Mapping[str, str]) -> dict[str, str]:

@@ -43,6 +43,7 @@ from console.models import PENDING_STATES, Decision, DecisionState, WrittenBy
 from console.services.changes import bump
 from console.services.claimed import end_claims
 from console.services.gates import Gates
+from console.services.journal import enter_beside
 from console.stores import TenantServer, UnknownStore, get_store
 from console.tool_rules import rule_of
 from console.trouble import log_unexpected, name_of
@@ -195,8 +196,11 @@ def lock(pk: int, *, wait: bool) -> Decision | None:
     return Decision.objects.select_for_update(skip_locked=not wait, of=("self",)).filter(pk=pk).first()
 
 
-def announce(row: Decision, kind: str, *, actor: str = "", why: str = "") -> bool:
-    """Put a step of a decision into its store's chain, as well as that store allows. False where it could not be written."""
+def announce(row: Decision, kind: str, *, actor: str = "", why: str = "", or_here: bool = True) -> bool:
+    """Put a step of a decision into its store's chain, or into the console's own where that store takes none; False where it is in neither.
+
+    `or_here=False`: beside its action or not at all.
+    """
     entry = NewEntry(
         kind=kind,
         actor=actor or row.actor,
@@ -211,15 +215,10 @@ def announce(row: Decision, kind: str, *, actor: str = "", why: str = "") -> boo
         detail={"why": redact_text(why)} if why else {},
     )
     try:
-        get_store(row.store).append_entry(entry)
-    except (StoreError, UnknownStore) as exc:
-        # Nothing hangs on this entry: the decision itself goes on.
-        log.warning("entry %s of decision %s is not in the history of store %s: %s", kind, row.decision_id, row.store, exc)
-        return False
+        return enter_beside(row.store, entry, or_here=or_here) is not None
     except Exception as exc:
         log_unexpected(log, f"entering {kind} of decision {row.decision_id} into the history of store {row.store}", exc)
         return False
-    return True
 
 
 def gates_detail(row: Decision) -> dict[str, object]:

@@ -25,6 +25,7 @@ from actions.errors import ActionsError
 from actions.resolvers.base import InvalidDefinition
 from console.models import Decision, DecisionOutcome, DecisionState, Definition, Hook, Incident, Inquiry, Provider, StoredVerdict
 from console.models.action_key import ActionKey
+from console.services import journal
 from console.services.changes import bump
 from console.services.definitions import find_definition, options_of, require_admin
 from console.services.inquiries import look_again
@@ -98,14 +99,17 @@ def make_hook(name: str, provider: str, *, by: User, seen: str | None = None) ->
     token, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     fields: dict[str, Any] = {"provider": provider, "token_hash": _hash(token), "secret": seal(secret), "called_at": None}
     fields |= {"username": by.get_username(), "set_at": timezone.now()}
-    if seen is None:
-        Hook.objects.update_or_create(name=name, defaults=fields)
-    elif seen == "":
-        if not Hook.objects.get_or_create(name=name, defaults=fields)[1]:
+    with transaction.atomic(durable=True):
+        before = _in_entry(Hook.objects.select_for_update().filter(name=name).first())
+        if seen is None:
+            Hook.objects.update_or_create(name=name, defaults=fields)
+        elif seen == "":
+            if not Hook.objects.get_or_create(name=name, defaults=fields)[1]:
+                raise HookChanged(name)
+        elif (at := _moment(seen)) is None or Hook.objects.filter(name=name, set_at=at).update(**fields) != 1:
             raise HookChanged(name)
-    elif (at := _moment(seen)) is None or Hook.objects.filter(name=name, set_at=at).update(**fields) != 1:
-        raise HookChanged(name)
-    log.info("a new hook of resolver %s by %s", name, by.get_username())
+        after = {"called by": provider, "address": "another" if before else "made", "signed with": "a secret made here"}
+        _enter(name, before, after, by)
     return NewHook(path=f"/hooks/{provider}/{token}", secret=secret)
 
 
@@ -119,16 +123,29 @@ def set_hook_secret(name: str, secret: str, *, by: User) -> None:
     if not _PRINTABLE.fullmatch(secret):
         raise InvalidDefinition("secret", "16 to 200 printable characters without spaces")
     values = {"secret": seal(secret), "username": by.get_username(), "set_at": timezone.now()}
-    if Hook.objects.filter(name=name).update(**values) != 1:
-        raise NoHook(f"resolver {name[:63]} has no address to be called at; make one first")
-    log.info("a new secret of the hook of resolver %s by %s", name, by.get_username())
+    with transaction.atomic(durable=True):
+        before = _in_entry(Hook.objects.select_for_update().filter(name=name).first())
+        if Hook.objects.filter(name=name).update(**values) != 1:
+            raise NoHook(f"resolver {name[:63]} has no address to be called at; make one first")
+        _enter(name, before, before | {"signed with": "another secret, given by the provider"}, by)
 
 
 def remove_hook(name: str, *, by: User) -> None:
     """Nobody can call it any more. Harmless where nobody could. Raises PermissionDenied."""
     require_admin(by)
-    if Hook.objects.filter(name=name).delete()[0]:
-        log.info("the hook of resolver %s was removed by %s", name, by.get_username())
+    with transaction.atomic(durable=True):
+        before = _in_entry(Hook.objects.select_for_update().filter(name=name).first())
+        if Hook.objects.filter(name=name).delete()[0]:
+            _enter(name, before, {}, by)
+
+
+def _in_entry(hook: Hook | None) -> dict[str, object]:
+    """Of an address and what signs only that they are there: whoever reads the history must not be able to call."""
+    return {"called by": hook.provider, "address": "made", "signed with": "a secret"} if hook is not None else {}
+
+
+def _enter(name: str, before: Mapping[str, object], after: Mapping[str, object], by: User) -> None:
+    journal.record("hook_changed", actor=journal.admin(by), detail={"about": name, "changed": journal.changes(before, after)})
 
 
 def hook_mark(hook: Hook | None) -> str:

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.http import Http404
 from django.utils import timezone
 
-from actions.errors import InvalidDecision, StoreError
+from actions.errors import InvalidDecision
 from actions.records import ActionRef, NewEntry
 from actions.redaction import redact_text
 from actions.resolvers.verdict import Grade
@@ -18,7 +18,7 @@ from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
 from console.access import Right, require, visible, visible_stores
 from console.models import Correction, Incident, Inquiry, StoredVerdict
 from console.services.changes import bump
-from console.stores import UnknownStore, get_store
+from console.services.journal import enter_beside
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,4 @@ def close_incident(pk: int, note: str, *, by: User) -> Incident:
 
 
 def _enter(incident: Incident, entry: NewEntry) -> None:
-    try:
-        get_store(incident.store).append_entry(entry)
-    except (StoreError, UnknownStore) as exc:
-        log.warning("%s of incident %s is not in the history of store %s: %s", entry.kind, incident.pk, incident.store, exc)
+    enter_beside(incident.store, entry)

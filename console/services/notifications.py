@@ -39,6 +39,7 @@ from actions.tool_rules import NO_RULE
 from console.access import Right, is_possible, may
 from console.addresses import action_address
 from console.models import DEFAULT_SLA_S, Channel, Decision, DecisionState, Event, Incident, Notice, NoticeState, Policy, Way
+from console.services import journal
 from console.services.definitions import require_admin
 from console.services.deliver import as_column
 from console.services.people import time_zones
@@ -163,10 +164,11 @@ def add_webhook(name: str, address: str, events: Iterable[str], quiet: Quiet, *,
         raise InvalidChannel("name", "1 to 60 letters, digits or spaces, to know it by")
     host = _checked_host(address.strip())
     fields = _fields(events, quiet, time_zone)
-    row = Channel.objects.create(
-        way=Way.WEBHOOK, name=name, address=seal(address.strip()), host=host, username=by.get_username(), **fields
-    )
-    log.info("the webhook channel %s was made by %s", row.pk, by.get_username())
+    with transaction.atomic():
+        row = Channel.objects.create(
+            way=Way.WEBHOOK, name=name, address=seal(address.strip()), host=host, username=by.get_username(), **fields
+        )
+        _enter(journal.admin(by), row, {}, _in_entry(row))
     return row
 
 
@@ -174,28 +176,45 @@ def set_webhook(pk: int, events: Iterable[str], quiet: Quiet, *, time_zone: str,
     """Change what it is told and when; False where it is gone. Raises PermissionDenied, InvalidChannel: nothing was stored."""
     require_admin(by)
     fields = _fields(events, quiet, time_zone)
-    return Channel.objects.filter(pk=pk, way=Way.WEBHOOK).update(username=by.get_username(), **fields) == 1
+    with transaction.atomic():
+        row = Channel.objects.select_for_update().defer("address").filter(pk=pk, way=Way.WEBHOOK).first()
+        if row is None:
+            return False
+        before = _in_entry(row)
+        Channel.objects.filter(pk=pk).update(username=by.get_username(), **fields)
+        row.refresh_from_db(fields=list(fields))
+        _enter(journal.admin(by), row, before, _in_entry(row))
+    return True
 
 
 def remove_webhook(pk: int, *, by: User) -> bool:
     """It is told nothing more, and what it was told is forgotten. Raises PermissionDenied."""
     require_admin(by)
-    gone, _ = Channel.objects.filter(pk=pk, way=Way.WEBHOOK).delete()
-    if gone:
-        log.info("the webhook channel %s was removed by %s", pk, by.get_username())
-    return bool(gone)
+    with transaction.atomic():
+        row = Channel.objects.select_for_update().defer("address").filter(pk=pk, way=Way.WEBHOOK).first()
+        if row is None:
+            return False
+        Channel.objects.filter(pk=pk).delete()
+        _enter(journal.admin(by), row, _in_entry(row), {})
+    return True
 
 
 def set_own_mail(user: User, events: Iterable[str], quiet: Quiet, *, time_zone: str) -> None:
     """How this person is told by mail; no event at all ends it. Raises InvalidChannel: nothing was stored."""
     chosen = list(events)
-    if not chosen:
-        Channel.objects.filter(user=user).delete()
-        return
-    if not user.email:
+    if chosen and not user.email:
         raise InvalidChannel("events", "your account has no mail address; an admin can set one")
-    fields = _fields(chosen, quiet, time_zone) | {"way": Way.EMAIL, "username": user.get_username()}
-    Channel.objects.update_or_create(user=user, defaults=fields)
+    fields = _fields(chosen, quiet, time_zone) | {"way": Way.EMAIL, "username": user.get_username()} if chosen else {}
+    with transaction.atomic():
+        row = Channel.objects.select_for_update().filter(user=user).first()
+        before = _in_entry(row)
+        if chosen:
+            row, _ = Channel.objects.update_or_create(user=user, defaults=fields)
+            row.refresh_from_db(fields=list(fields))
+            _enter(journal.person(user), row, before, _in_entry(row))
+        elif row is not None:
+            Channel.objects.filter(user=user).delete()
+            _enter(journal.person(user), row, before, {})
 
 
 def send_again(pk: int, *, by: User) -> int:
@@ -208,6 +227,22 @@ def send_again(pk: int, *, by: User) -> int:
         )
         Channel.objects.filter(pk=pk).update(next_at=now, misses=0)
     return count
+
+
+def _in_entry(row: Channel | None) -> dict[str, object]:
+    """A channel as the history says it; of an address only its host, because whoever knows it may write there."""
+    if row is None:
+        return {}
+    quiet = f"{row.quiet_from:%H:%M} to {row.quiet_until:%H:%M}" if row.quiet_from and row.quiet_until else "none"
+    fields = {"told by": f"webhook at {row.host}" if row.way == Way.WEBHOOK else "mail", "of": list(row.events), "quiet": quiet}
+    return fields | {"urgent passes": row.urgent_passes, "time zone": row.time_zone}
+
+
+def _enter(actor: str, row: Channel, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+    """Nothing, where nothing differs."""
+    if changed := journal.changes(before, after):
+        about = row.name or f"{row.username}, by mail"
+        journal.record("channel_changed", actor=actor, detail={"about": about, "changed": changed})
 
 
 def _fields(events: Iterable[str], quiet: Quiet, time_zone: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""People: their roles, whether they may come in, their second factor, where they are signed in. Every change is logged with who made it.
+"""People: their roles, whether they may come in, their second factor, where they are signed in. Every change enters the console's history
+with who made it, in one transaction.
 
 What a person may do is remembered in no session: a change holds from their next request on. Their sessions end all the same, so that the
 next thing they do begins with who they are; what they typed is kept in their tab.
@@ -6,7 +7,6 @@ next thing they do begins with who they are; what they typed is kept in their ta
 
 from __future__ import annotations
 
-import logging
 import re
 import zoneinfo
 from collections.abc import Iterable
@@ -31,10 +31,9 @@ from django.utils.http import urlsafe_base64_encode
 from actions.errors import ActionsError
 from console.access import Right, forget, has_any_role, may, may_somewhere
 from console.models import Grant, Light, Preferences, Role, SignIn
+from console.services import journal
 from console.services.changes import PEOPLE, bump
 from console.stores import list_stores
-
-log = logging.getLogger(__name__)
 
 MOST_SHOWN = 500
 # What browsers say of themselves: each also says the names of those it wants to be taken for, so the order matters.
@@ -131,6 +130,12 @@ def add_person(name: str, email: str, *, by: User) -> User:
     _require_admin(by)
     user = User(username=User.normalize_username(name.strip()), email=_email(email))
     user.set_unusable_password()
+    save_new(user, actor=journal.admin(by))
+    return user
+
+
+def save_new(user: User, *, actor: str) -> None:
+    """Store an account that nobody has yet. Raises InvalidPerson: nothing was stored."""
     try:
         user.full_clean(exclude=["password"], validate_unique=False)
     except ValidationError as exc:
@@ -140,31 +145,48 @@ def add_person(name: str, email: str, *, by: User) -> User:
     try:
         with transaction.atomic():
             user.save()
+            added(user, actor=actor)
     except IntegrityError as exc:
         raise InvalidPerson("username", f"there is a user {user.username!r} already") from exc
-    log.info("user %s was made by %s", user.username, by.get_username())
-    return user
+
+
+def added(user: User, *, actor: str) -> None:
+    """Enter that there is a new account. In the transaction that makes it, last."""
+    said = {"mail address": user.email, "may come in": user.is_active, "every role": user.is_superuser}
+    detail = {
+        "about": user.get_username(),
+        "changed": journal.changes({}, {name: value for name, value in said.items() if value}),
+    }
+    journal.record("person_added", actor=actor, detail=detail)
 
 
 def set_email(user: User, email: str, *, by: User) -> None:
     """Where mail to this person goes, a link for a new password too. Raises PermissionDenied, InvalidPerson: nothing was stored."""
     _require_over(user, by)
-    User.objects.filter(pk=user.pk).update(email=_email(email))
-    log.info("the mail address of %s was set by %s", user.get_username(), by.get_username())
+    new = _email(email)
+    with transaction.atomic():
+        old = User.objects.select_for_update(no_key=True).values_list("email", flat=True).get(pk=user.pk)
+        if old != new:
+            User.objects.filter(pk=user.pk).update(email=new)
+            _enter("person_changed", user, {"mail address": [old, new]}, journal.admin(by))
 
 
 def make_password_link(user: User, *, by: User) -> str:
-    """The whole address at which this person chooses a password. Raises PermissionDenied."""
+    """The whole address at which this person chooses a password; that it was made is an entry. Raises PermissionDenied."""
     _require_over(user, by)
-    log.warning("a link for a new password of %s was made by %s", user.get_username(), by.get_username())
+    _enter("password_link", user, {"link for a new sign-in": [None, "made"]}, journal.admin(by))
+    return first_password_link(user)
+
+
+def first_password_link(user: User) -> str:
+    """The same of somebody who was just added: that is one gesture."""
     return f"{settings.BASE_URL}{password_path(user)}"
 
 
 def end_sessions_of(user: User, but: str | None, *, by: User) -> int:
     """End every session of somebody, but for one of one's own. How many there were. Raises PermissionDenied."""
     _require_over(user, by)
-    log.warning("the sessions of %s were ended by %s", user.get_username(), by.get_username())
-    return end_other_sessions(user, but if user.pk == by.pk else None)
+    return _end_others(user, but if user.pk == by.pk else None, journal.admin(by))
 
 
 def password_path(user: User) -> str:
@@ -197,9 +219,10 @@ def give_role(user: User, role: str, *, store: str = "", tool: str = "", by: Use
         _require_admin(by)
     _check_role(role, store, tool)
     with transaction.atomic():
+        before = _roles(user)
         _, is_new = Grant.objects.get_or_create(user=user, role=role, store=store, tool=tool)
         if is_new:
-            _changed(user, by, f"became {role}{_where(store, tool)}")
+            _changed("role_changed", user, by, {"roles": [before, _roles(user)]})
     return is_new
 
 
@@ -215,9 +238,10 @@ def take_role(user: User, role: str, *, store: str = "", tool: str = "", by: Use
     with transaction.atomic():
         if by is not None and role == Role.ADMIN and not store and not tool:
             _keep_an_admin(user, is_grant=True)
+        before = _roles(user)
         gone, _ = Grant.objects.filter(user=user, role=role, store=store, tool=tool).delete()
         if gone:
-            _changed(user, by, f"is no longer {role}{_where(store, tool)}")
+            _changed("role_changed", user, by, {"roles": [before, _roles(user)]})
     return bool(gone)
 
 
@@ -235,7 +259,7 @@ def set_active(user: User, is_active: bool, *, by: User) -> None:
         if not is_active:
             _keep_an_admin(user, is_grant=False)
         if User.objects.filter(pk=user.pk, is_active=not is_active).update(is_active=is_active):
-            _changed(user, by, "was let in again" if is_active else "was deactivated")
+            _changed("person_changed", user, by, {"may come in": [not is_active, is_active]})
 
 
 def reset_second_factor(user: User, *, by: User) -> bool:
@@ -245,10 +269,23 @@ def reset_second_factor(user: User, *, by: User) -> bool:
     """
     _require_over(user, by)
     with transaction.atomic():
+        before = factors_of(user)
         gone, _ = Authenticator.objects.filter(user=user).delete()
         if gone:
-            _changed(user, by, "has no second factor any more")
+            _changed("second_factor_changed", user, by, {"second factor": [before, factors_of(user)]})
     return bool(gone)
+
+
+def factors_of(user: User) -> list[str]:
+    """What proves who they are beside a password, in words: what each is, what it is called and since when."""
+    rows = Authenticator.objects.filter(user=user).order_by("pk")
+    return [_factor(row) for row in rows]
+
+
+def _factor(row: Authenticator) -> str:
+    kinds = {Authenticator.Type.TOTP: "authenticator app", Authenticator.Type.RECOVERY_CODES: "recovery codes"}
+    kind = kinds.get(Authenticator.Type(row.type)) or f"passkey {row.data.get('name', '')}".strip()
+    return f"{kind}, since {row.created_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def has_second_factor(user: User | AnonymousUser) -> bool:
@@ -287,14 +324,26 @@ def _check_role(role: str, store: str, tool: str) -> None:
         raise InvalidPerson("tool", "that is no tool's name")
 
 
-def _changed(user: User, by: User | None, what: str) -> None:
-    """Log it, end their sessions, end the event streams. Inside the caller's transaction, last."""
-    log.warning("%s %s: by %s", user.get_username(), what, by.get_username() if by is not None else "a command")
+def _changed(kind: str, user: User, by: User | None, changed: dict[str, list[Any]]) -> None:
+    """End their sessions, end the event streams, enter it. Inside the caller's transaction, last."""
     forget(user)
     # Who changes their own roles stays: their session gets a new key by their view.
     if by is None or by.pk != user.pk:
         end_sessions(user)
     bump(PEOPLE)
+    _enter(kind, user, changed, journal.admin(by))
+
+
+def _enter(kind: str, user: User, changed: dict[str, list[Any]], actor: str) -> None:
+    journal.record(kind, actor=actor, detail={"about": user.get_username(), "changed": changed})
+
+
+def _roles(user: User) -> list[str]:
+    """Their roles in words, after the row that stands for the person is locked: of two changes at once the second sees the first."""
+    User.objects.select_for_update(no_key=True).filter(pk=user.pk).first()
+    return [
+        f"{one.role}{_where(one.store, one.tool)}" for one in Grant.objects.filter(user=user).order_by("role", "store", "tool")
+    ]
 
 
 def _where(store: str, tool: str) -> str:
@@ -319,16 +368,50 @@ def end_session(user: User, pk: int) -> bool:
     row = SignIn.objects.filter(pk=pk, user=user).first()
     if row is None:
         return False
-    end_sessions(user, only=row.session_key)
-    bump(PEOPLE)
+    with transaction.atomic():
+        before = _count_sessions(user)
+        gone = end_sessions(user, only=row.session_key)
+        bump(PEOPLE)
+        if gone:
+            _enter("sessions_ended", user, {"sessions": [before, before - gone]}, journal.person(user))
     return True
 
 
 def end_other_sessions(user: User, this: str | None) -> int:
     """End every session of this person but this one. How many there were."""
+    return _end_others(user, this, journal.person(user))
+
+
+def _end_others(user: User, this: str | None, actor: str) -> int:
+    with transaction.atomic():
+        before = _count_sessions(user)
+        gone = drop_other_sessions(user, this)
+        if gone:
+            _enter("sessions_ended", user, {"sessions": [before, before - gone]}, actor)
+    return gone
+
+
+def drop_other_sessions(user: User, this: str | None) -> int:
+    """The same as a part of something that is entered itself: a new password, other roles. How many there were."""
     count = end_sessions(user, but=this)
     bump(PEOPLE)
     return count
+
+
+def password_changed(user: User, *, had_one: bool, actor: str) -> None:
+    """Enter it. In the transaction that changes it, last."""
+    before, after = ("a password", "another password") if had_one else ("no password", "a password")
+    _enter("password_changed", user, {"comes in with": [before, after]}, actor)
+
+
+def second_factor_changed(user: User, before: list[str]) -> None:
+    """Enter what they changed of it themselves; nothing where nothing differs. In the transaction that changes it, last."""
+    if (after := factors_of(user)) != before:
+        _enter("second_factor_changed", user, {"second factor": [before, after]}, journal.person(user))
+
+
+def _count_sessions(user: User) -> int:
+    return SignIn.objects.filter(user=user).count()
 
 
 def end_sessions(user: User, *, but: str | None = None, only: str | None = None) -> int:

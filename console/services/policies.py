@@ -20,6 +20,7 @@ from actions.tool_rules import hidden_name
 from console.access import Right, may
 from console.durations import format_duration
 from console.models import Definition, Inquiry, Mode, Policy, Weight
+from console.services import journal
 from console.services.changes import bump
 from console.services.deliver import as_column
 from console.services.gates import Gates, check_rule, gates_of
@@ -131,7 +132,8 @@ def gates_before(item: ActionItem, outcome: str) -> Gates:
 def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: User) -> Policy:
     """Store a new version; where nothing differs from the one in force, that one, and nothing is stored.
 
-    Whoever is asking right now ends by the old one; open actions of the tool follow the new one from now on.
+    Whoever is asking right now ends by the old one; open actions of the tool follow the new one from now on. What differs enters the
+    console's history with it.
 
     Raises:
         PermissionDenied: no admin of this tool in every store. Nothing was stored.
@@ -162,10 +164,16 @@ def save_policy(tool: str, values: Mapping[str, Any], *, seen_version: int, by: 
             _follow(new)
             for store in sorted(store_names()):  # sentences and places may change on every screen
                 bump(store)
+            changed = journal.changes(_said(current), _said(new))
+            journal.record("policy_changed", actor=journal.admin(by), tool=name, detail={"changed": changed})
     except IntegrityError as exc:
         current = policy_of(name)
         raise ChangedMeanwhile(f"the policy of {tool[:60]}", current.version, current.username) from exc
     return new
+
+
+def _said(policy: Policy) -> dict[str, object]:
+    return {field: getattr(policy, field) for field in ("version", *CHANGEABLE)}
 
 
 def _follow(policy: Policy) -> None:

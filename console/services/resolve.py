@@ -31,7 +31,7 @@ from actions.redaction import redact_text
 from actions.resolvers.base import Finding, InvalidDefinition, Reply, Resolver
 from actions.resolvers.claim import claim_of
 from actions.resolvers.hiding import hide_in_verdict
-from actions.resolvers.verdict import Circumstances, Evidence, Fence, Negative, Verdict, fence_of, judge
+from actions.resolvers.verdict import Circumstances, Evidence, Fence, Negative, Outcome, Verdict, fence_of, judge
 from actions.settle import make_end
 from actions.store.base import ActionStore
 from actions.times import format_rfc3339, from_datetime, to_datetime
@@ -43,6 +43,7 @@ from console.services.definitions import build, find_definition
 from console.services.deliver import announce, as_column, attempt, kept_before
 from console.services.gates import Gates
 from console.services.incidents import announce_incident, open_incident
+from console.services.journal import enter_beside
 from console.services.policies import gates_before, policy_of, roles_of, windows_of
 from console.stores import UnknownStore, get_store
 from console.tool_rules import rule_from
@@ -436,7 +437,11 @@ def _quotas(now: datetime) -> dict[str, int]:
 
 
 def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdict | None:
-    """Commit the verdict with everything that follows from it; None where our claim ran out and somebody else asks."""
+    """Commit the verdict with everything that follows from it; None where our claim ran out and somebody else asks.
+
+    That it was asked enters the history first, beside its action: a verdict that is kept is never without its entry. Where an automatic
+    question has found nothing new (as before: cannot tell) it adds none, or asking every few minutes would bury the decisions.
+    """
     item, policy, definition = ready.item, ready.policy, ready.definition
     verdict, decision, incident = asked.verdict, None, None
     gates = _gates_before(verdict, item, policy)
@@ -444,6 +449,7 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
         now = Inquiry.objects.select_for_update().filter(pk=row.pk, asking_token=token).first()
         if now is None:
             return None
+        before = StoredVerdict.objects.filter(inquiry=now).order_by("-pk").first()
         stored = StoredVerdict.objects.create(
             inquiry=now,
             resolver=definition.name,
@@ -483,6 +489,8 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
         else:
             incident = open_incident(now, stored)
         bump(row.store)
+        if stored.asked_for or not _says_no_more(stored, before):
+            _enter_asked(row, stored, verdict)
     if reports_giving_up:
         _report_giving_up(row, stored)
     if incident is not None:
@@ -492,6 +500,36 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
     elif decision is not None:
         announce(decision, decision.state, why=decision.rule)
     return stored
+
+
+def _says_no_more(stored: StoredVerdict, before: StoredVerdict | None) -> bool:
+    """Whether nobody can tell, as the last time. The sentence does not count: it may name times."""
+    if before is None or stored.outcome != Outcome.UNKNOWN:
+        return False
+    said = ("outcome", "grade", "is_answered", "is_negative", "has_given_up", "resolver", "version")
+    return all(getattr(stored, name) == getattr(before, name) for name in said)
+
+
+def _enter_asked(row: Inquiry, stored: StoredVerdict, verdict: Verdict) -> None:
+    detail: dict[str, object] = {
+        "version": stored.version,
+        "grade": stored.grade,
+        "rule": redact_text(verdict.evidence.rule),
+        "asked_by": stored.asked_for or "itself",
+        "took_ms": verdict.evidence.took_ms,
+    }
+    entry = NewEntry(
+        kind="asked",
+        actor=f"resolver {stored.resolver}",
+        agent=row.agent,
+        seq=row.seq,
+        tool=redact_text(row.tool),
+        outcome=stored.outcome,
+        reason=stored.resolution,
+        evidence_id=stored.evidence_id,
+        detail=detail,
+    )
+    enter_beside(row.store, entry)
 
 
 def _began(asking_until: datetime) -> datetime:
@@ -571,10 +609,7 @@ def _report_giving_up(row: Inquiry, stored: StoredVerdict) -> None:
         reason=stored.resolution,
         evidence_id=stored.evidence_id,
     )
-    try:
-        get_store(row.store).append_entry(entry)
-    except (StoreError, UnknownStore) as exc:
-        log.warning("that resolver %s gave up on %s is not in the history: %s", stored.resolver, row.ref, exc)
+    enter_beside(row.store, entry)
 
 
 def evidence_text(evidence: Evidence) -> str:

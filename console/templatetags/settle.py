@@ -19,7 +19,8 @@ from actions.records import Entry, Lease
 from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
-from console.services.people import zone_of
+from console.history import changed_in
+from console.services.people import preferences_of, zone_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
@@ -225,6 +226,12 @@ def money(amount: Decimal) -> str:
     """An amount with every digit it has, at least two of them behind the point."""
     exponent = amount.as_tuple().exponent
     return f"{amount:,.{max(2, -exponent) if isinstance(exponent, int) else 2}f}"
+
+
+@register.filter
+def changed_of(entry: Entry) -> tuple[tuple[str, str, str | None], ...]:
+    """What a change was about, for its line: the first few names with before and after. The entry's own page has all."""
+    return changed_in({"changed": entry.detail.get("changed")})[:3]
 
 
 @register.filter

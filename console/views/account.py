@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +16,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LogoutView, PasswordChangeView, PasswordResetConfirmView
 from django.contrib.messages import get_messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse, reverse_lazy
@@ -25,11 +27,12 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from console.context import THEMES
-from console.services.people import end_other_sessions, save_preferences
+from console.services import journal
+from console.services.people import drop_other_sessions, factors_of, password_changed, save_preferences, second_factor_changed
 from console.sign_ins import note_again
 from console.tasks import ask_for_password_link
 from console.texts import take_texts
-from console.views.gate import only_post
+from console.views.gate import P, View, only_post
 
 _YEAR_S = 365 * 86400
 
@@ -106,9 +109,11 @@ class ChangePassword(PasswordChangeView):
     success_url = reverse_lazy("settings")
 
     def form_valid(self, form: Any) -> HttpResponse:
-        response = super().form_valid(form)
-        end_other_sessions(form.user, None)
-        note_again(self.request)
+        with transaction.atomic():
+            response = super().form_valid(form)
+            drop_other_sessions(form.user, None)
+            note_again(self.request)
+            password_changed(form.user, had_one=True, actor=journal.person(form.user))
         return response
 
 
@@ -119,9 +124,30 @@ class ChoosePassword(PasswordResetConfirmView):
     success_url = reverse_lazy("login")
 
     def form_valid(self, form: Any) -> HttpResponse:
-        response = super().form_valid(form)
-        end_other_sessions(form.user, None)
+        had_one = form.user.has_usable_password()
+        with transaction.atomic():
+            response = super().form_valid(form)
+            drop_other_sessions(form.user, None)
+            password_changed(form.user, had_one=had_one, actor=journal.person(form.user))
         return response
+
+
+def changes_factors(view: View[P]) -> View[P]:
+    """allauth's own pages, whose POSTs change how a person proves who they are: with the entry that says so, or not at all."""
+
+    @wraps(view)
+    def whole(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        user = request.user
+        if request.method != "POST" or not isinstance(user, User):
+            return view(request, *args, **kwargs)
+        with transaction.atomic():
+            User.objects.select_for_update(no_key=True).get(pk=user.pk)
+            before = factors_of(user)
+            response = view(request, *args, **kwargs)
+            second_factor_changed(user, before)
+        return response
+
+    return whole
 
 
 change_password = ChangePassword.as_view()

@@ -22,6 +22,7 @@ from console.access import Right, item_or_404
 from console.forms import CorrectionForm, new_correction_form
 from console.htmx import render_part, wants_partial
 from console.identity import confirmed_at
+from console.refusals import denied
 from console.services.correct import (
     STATUS_OF_CORRECTION,
     Correctable,
@@ -66,7 +67,8 @@ def correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
         context["confirm_url"] = f"{reverse('confirm')}?{urlencode({'next': request.path})}"
     if answer.kind in _BACK_TO_FORM:
         form = _again(request, form, answer, shown)
-        return _form(request, item, shown, form, status=STATUS_OF_CORRECTION[answer.kind], extra=context)
+        page = _form(request, item, shown, form, status=STATUS_OF_CORRECTION[answer.kind], extra=context)
+        return denied(page, answer.kind, answer.detail) if page.status_code == 403 else page
     return _answer(request, item, answer)
 
 

@@ -26,6 +26,7 @@ from console.forms import DecisionForm, new_decision_form
 from console.htmx import render_part, wants_partial
 from console.identity import confirmed_at
 from console.models import Decision, DecisionState
+from console.refusals import denied
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.claimed import renew
 from console.services.decide import LATER, decide, preview, withdraw
@@ -269,6 +270,8 @@ def _answer(
     if answer.kind in _MOVED_ON or template == "delivered":
         context["next"] = what_next(request, ref)
     response = _panel(request, ref, form, context, status=STATUS[answer.kind], right=right)
+    if answer.kind in (AnswerKind.OWN_DECISION, AnswerKind.CONFIRM):
+        denied(response, answer.kind, answer.detail)
     return trigger_client_event(response, "changed") if wants_partial(request) else response
 
 

@@ -16,6 +16,7 @@ from django_htmx.http import reswap
 from actions.errors import InvalidQuery, StoreError
 from console.context import HTMX_CONFIG
 from console.htmx import render_part, to_login, wants_partial
+from console.refusals import denied
 from console.store_news import complain
 from console.views.account import other_opener
 
@@ -47,7 +48,8 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _problem(request, 403, "Not yours to do", str(exception or "") or "Your roles do not allow this.")
+    detail = str(exception or "") or "Your roles do not allow this."
+    return denied(_problem(request, 403, "Not yours to do", detail), "forbidden", detail)
 
 
 def known(request: HttpRequest, status: int, detail: str) -> HttpResponse:
@@ -56,6 +58,7 @@ def known(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    request.is_from_elsewhere = True  # type: ignore[attr-defined]  # nobody knows whether this person meant it
     if not request.user.is_authenticated:
         return to_login(request, ended=True)
     if opener := other_opener(request):

@@ -48,7 +48,7 @@ def people(request: HttpRequest) -> HttpResponse:
         except InvalidPerson as exc:
             context, status = {"name": name, "email": email, "problem": str(exc)}, 422
         else:
-            context |= {"added": added, "link": services.make_password_link(added, by=_user(request))}
+            context |= {"added": added, "link": services.first_password_link(added)}
     context |= {"people": services.list_people(by=_user(request)), "most": services.MOST_SHOWN}
     return render(request, "people/people.html", context, status=status)
 
@@ -111,7 +111,7 @@ def _do(request: HttpRequest, user: User, by: User) -> dict[str, Any]:
         raise InvalidPerson("do", "nothing that can be done here; nothing was changed")
     if user.pk == by.pk and what in ("give", "take"):
         request.session.cycle_key()  # more rights or fewer: a new key
-        services.end_other_sessions(user, None)
+        services.drop_other_sessions(user, None)
         note_again(request)
     return {}
 

@@ -52,7 +52,7 @@ def assert_once(ref: ActionRef) -> None:
     store = get_store("main")
     assert StoredVerdict.objects.count() == 1
     assert len(store.list_turns(ref.agent, limit=10)) == 1
-    assert [entry.kind for entry in store.list_entries(limit=50, agent=ref.agent)] == ["settled"]
+    assert [entry.kind for entry in store.list_entries(limit=50, agent=ref.agent)] == ["settled", "asked"]
     assert Decision.objects.get().state == "written"
 
 

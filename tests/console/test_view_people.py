@@ -16,6 +16,7 @@ from console.models import Change, Grant, Role
 from console.services.changes import PEOPLE
 from console.services.people import LastAdmin, set_active, take_role
 from tests.console.conftest import Cast
+from tests.console.entries import console_entries
 from tests.console.view_helpers import browser, text_of
 from tests.recall_writer import RecordWriter
 
@@ -78,8 +79,8 @@ def test_a_role_that_cannot_be_is_refused_and_nothing_is_changed(
     assert roles_of(cyd) == []
 
 
-def test_a_change_of_roles_ends_the_sessions_and_streams_of_its_person_and_is_logged(
-    memory: RecordWriter, amy: User, ana: User, ben: User, caplog: pytest.LogCaptureFixture
+def test_a_change_of_roles_ends_the_sessions_and_streams_of_its_person_and_is_entered(
+    memory: RecordWriter, amy: User, ana: User, ben: User
 ) -> None:
     theirs, another, admin = browser(ana), browser(ben), browser(amy)
     theirs.get("/")
@@ -91,7 +92,9 @@ def test_a_change_of_roles_ends_the_sessions_and_streams_of_its_person_and_is_lo
     assert another.get("/").status_code == 200
     assert admin.get("/people/").status_code == 200
     assert Change.objects.get(store=PEOPLE).number > before
-    assert "ana is no longer operator: by amy" in caplog.text
+    entry = console_entries()[0]
+    assert (entry.kind, entry.actor, entry.detail["about"]) == ("role_changed", "admin amy", "ana")
+    assert entry.detail["changed"] == {"roles": [["operator"], []]}
 
 
 def test_whose_own_roles_change_goes_on_under_a_new_key(memory: RecordWriter, amy: User) -> None:

@@ -13,6 +13,8 @@ from django.db import IntegrityError, transaction
 
 from console.management.base import Command as Base
 from console.management.base import is_utf8, misused, refuse
+from console.services import journal
+from console.services.people import added
 
 
 class Command(Base):
@@ -38,6 +40,7 @@ class Command(Base):
         try:
             with transaction.atomic():
                 user.save()
+                added(user, actor=journal.A_COMMAND)
         except IntegrityError:
             refuse(f"there is a user {name!r} already")
         self.stdout.write(f"created user {name}")
