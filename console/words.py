@@ -131,7 +131,6 @@ ENTRY_KINDS: Mapping[str, str] = {
     "incident_closed": "closed the incident",
     "prepared": "prepared the store",
     "asked": "was asked about it, and says",
-    "revealed": "looked at what is hidden",
     "policy_changed": "changed the policy of this tool",
     "resolver_changed": "changed the resolver",
     "hook_changed": "changed where providers call for",

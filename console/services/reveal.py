@@ -60,7 +60,7 @@ def reveal(ref: ActionRef, reason: str, *, by: User, confirmed_at: datetime | No
         resolution=item.action.resolution,
     )
     digests = {"arguments": sha256_text(shown.arguments), "result": sha256_text(shown.result)}
-    actor, tool = f"operator {by.get_username()}", redact_text(item.action.tool)
+    actor, tool = f"auditor {by.get_username()}", redact_text(item.action.tool)
     entry = NewEntry(
         kind="revealed",
         actor=actor,

@@ -20,7 +20,7 @@ from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
 from console.history import changed_in
-from console.services.people import preferences_of, zone_of
+from console.services.people import zone_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
 
