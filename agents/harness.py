@@ -35,6 +35,7 @@ from actions.errors import (
 from actions.keys import action_key, args_ref, result_ref
 from actions.limits import (
     DEFAULT_TTL,
+    SPACES,
     check_agent_id,
     check_class,
     check_end_status,
@@ -301,7 +302,7 @@ class DurableAgent:
             status=check_end_status(status),
             result=value_text("result", result),
             error=clean_text("error", error),
-            resolution=clean_text("resolution", resolution).strip(),
+            resolution=clean_text("resolution", resolution).strip(SPACES),
         )
         said = None if turn is None else check_turn(turn)
 
@@ -375,7 +376,7 @@ class DurableAgent:
 
     def milestone(self, text: str, *, progress: str = KEPT) -> WorkingState:
         """The next version of the working state with this as its last milestone."""
-        given = {"last_milestone": clean_text("milestone", text)}
+        given = {"last_milestone": clean_text("milestone", text).strip(SPACES)}
         if progress is not KEPT:
             given["progress"] = clean_text("progress", progress)
         return self._update_state(given)
@@ -485,7 +486,7 @@ class DurableAgent:
 
     def _told(self, action: Action, end: End) -> NewTurn:
         """The turn of a settlement, in the words of Recall's reconcile; of an abandoned one too, or its model would go on waiting for it."""
-        resolution = end.resolution.strip() or action.resolution
+        resolution = end.resolution.strip(SPACES) or action.resolution
         told = ActionEnd(
             status=ActionStatus(end.status), reason=resolution, resolution=resolution, result=end.result, error=end.error
         )
@@ -692,10 +693,11 @@ class DurableAgent:
 
 def _interrupted(action: Action, now: int) -> Action | None:
     """An open action as the next resume leaves it; None where it stays as it is (recall-records 7)."""
+    cleared = replace(action, result="", result_ref="", error="")  # as every end replaces them
     if action.action_class is ActionClass.PURE:
-        return replace(action, status=ActionStatus.ABANDONED, resolution=PURE_GIVEN_UP, ended_at=now)
+        return replace(cleared, status=ActionStatus.ABANDONED, resolution=PURE_GIVEN_UP, ended_at=now)
     if action.action_class is ActionClass.EXTERNAL and action.status is ActionStatus.STARTED:
-        return replace(action, status=ActionStatus.UNKNOWN, resolution=NO_RESOLVER)
+        return replace(cleared, status=ActionStatus.UNKNOWN, resolution=NO_RESOLVER)
     return None
 
 
