@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -80,6 +81,8 @@ NO_RESOLVER = "interrupted; no resolver to check whether it happened"
 COULD_NOT_TELL = "could not tell whether it happened"
 MAX_OPEN = 100_000
 """How many open actions of one agent are read; one that has more is broken otherwise."""
+SETTLED_AT_ONCE = 100
+"""How many interrupted actions one transaction of a resume settles: however many there are, no server is silent for long."""
 MAX_RECENT_TURNS = 200
 SUMMARY_BYTES = 200
 
@@ -443,13 +446,14 @@ class DurableAgent:
     # --- resuming ---
 
     def _settle_interrupted(self) -> None:
-        """What an earlier process left open, as Recall's resume does it, in one transaction; then the resolver, then the briefing."""
+        """What an earlier process left open, as Recall's resume does it; then the resolver, then the briefing. A crash in between is no harm:
+        the next resume settles what is left."""
         records = self._load()
         now = time_ns()
         settled = [end for action in records.open_actions if (end := _interrupted(action, now)) is not None]
-        if settled:
-            changes = tuple(Change(action, Condition.OPEN) for action in settled)
-            self._write(("settle",), lambda lease: _Plan(changes, None))
+        for start in range(0, len(settled), SETTLED_AT_ONCE):
+            changes = tuple(Change(action, Condition.OPEN) for action in settled[start : start + SETTLED_AT_ONCE])
+            self._write(("settle", start), partial(_as_planned, _Plan(changes, None)))
         if self._resolver is not None and records.open_actions and self.reconcile(self._resolver):
             records = self._load()
             self.briefing = self._brief(records, records.open_actions)
@@ -689,6 +693,11 @@ class DurableAgent:
             ref = f"out-{self._newest_turn + 1}-{self._outputs}"
             if not self._store.read_outputs([(self.agent, ref)]):
                 return ref
+
+
+def _as_planned(plan: _Plan, lease: Lease) -> _Plan:
+    """A plan that needs no number and no lease."""
+    return plan
 
 
 def _interrupted(action: Action, now: int) -> Action | None:
