@@ -60,6 +60,13 @@ def check_end_status(given: object) -> ActionStatus:
     raise InvalidRecord(f'an action ends "done", "failed", "abandoned" or "unknown", got {_said(given)}')
 
 
+def check_holder(holder: object) -> str:
+    """A text that every store can keep in a column of its own."""
+    if clean_text("holder", holder) != holder or "\x00" in str(holder):
+        raise InvalidRecord(f"holder must be a text without NUL and without halves of surrogate pairs, got {_said(holder)}")
+    return str(holder)
+
+
 def check_ttl(ttl: timedelta) -> timedelta:
     if ttl < timedelta(0):
         raise InvalidRecord(f"lease ttl must not be negative, got {ttl}")

@@ -38,6 +38,7 @@ from actions.limits import (
     check_agent_id,
     check_class,
     check_end_status,
+    check_holder,
     check_name,
     check_pointer,
     check_size,
@@ -186,7 +187,7 @@ class DurableAgent:
         agent = cls(
             store,
             check_agent_id(agent_id),
-            holder=clean_text("holder", holder) if holder else f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
+            holder=check_holder(holder) if holder else f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
             lease_ttl=check_ttl(lease_ttl),
             resolver=resolver,
             token_budget=token_budget,

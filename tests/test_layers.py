@@ -18,20 +18,24 @@ FRAMEWORKS = ("django", "allauth", "celery", "ninja", "csp", "axes", "django_htm
 # An adapter may stand in several modules of its own: connections, set-up, documents.
 POSTGRES = (
     "actions.store.postgres",
+    "actions.store.postgres_agents",
     "actions.store.postgres_connection",
     "actions.store.postgres_database",
     "actions.store.postgres_deadlines",
     "actions.store.postgres_discovery",
     "actions.store.postgres_entries",
+    "actions.store.postgres_records",
     "actions.store.postgres_rows",
     "actions.store.postgres_setup",
     "actions.store.postgres_statements",
 )
 MONGO = (
     "actions.store.mongo",
+    "actions.store.mongo_agents",
     "actions.store.mongo_connection",
     "actions.store.mongo_discovery",
     "actions.store.mongo_documents",
+    "actions.store.mongo_records",
     "actions.store.mongo_setup",
 )
 AUDIT = ("actions.store.audit", "actions.store.audit_file", "actions.store.checkpoints")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
 from actions.errors import StoreUnusable
 from actions.store.addresses import check_login, split_address
-from actions.store.base import ActionStore, OwnChain
+from actions.store.base import ActionStore, AgentStore, OwnChain
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 
@@ -47,6 +48,25 @@ def open_store(url: str, *, name: str = "main", entries_url: str | None = None) 
         name,
         f"no adapter for {scheme or 'an address without a scheme'}; use postgres://..., mongodb://..., polign+http://... or memory:",
     )
+
+
+def open_agent_store(url: str, *, name: str = "main") -> AgentStore:
+    """A store that an agent's own process can write: `open_store`, but for polign_db, which fences nothing.
+
+    Raises:
+        StoreUnusable: as `open_store`, or the scheme is polign_db's. Nothing was connected to.
+    """
+    store = open_store(url, name=name)
+    if not is_agent_store(store):
+        raise StoreUnusable(
+            name, "polign_db fences no writes, so no agent of ours writes there; use postgres://, mongodb:// or memory:"
+        )
+    return store
+
+
+def is_agent_store(store: ActionStore) -> TypeGuard[AgentStore]:
+    """Whether an agent's own process can write it: every promise of AgentStore or none."""
+    return hasattr(store, "acquire_lease")
 
 
 def open_chain(name: str, url: str, chain: str) -> OwnChain:

@@ -7,7 +7,7 @@ mongo_connection.py, what is ours to create in mongo_setup.py.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +27,7 @@ from actions.errors import (
     ActionNotOpen,
     DecisionIdReused,
     LeaseLive,
+    LeaseLost,
     RecordUnreadable,
     StoreError,
     StoreReadOnly,
@@ -40,7 +41,9 @@ from actions.records import (
     ActionRef,
     ActionsRead,
     ActionStatus,
+    AgentRecords,
     ChainHead,
+    Change,
     Correction,
     Entry,
     Lease,
@@ -57,8 +60,8 @@ from actions.records import (
     Watch,
     WorkingState,
 )
+from actions.store import mongo_agents, mongo_records, mongo_setup
 from actions.store import mongo_documents as shapes
-from actions.store import mongo_setup
 from actions.store.audit import GENESIS, read_entry, seal, show_entry
 from actions.store.base import SETTLE_TTL, cannot_remove, check_epoch
 from actions.store.closing import (
@@ -138,7 +141,7 @@ class Place:
 
 
 class MongoStore:
-    """ActionStore over Recall's collections. Connects on first use; safe to share between threads and across fork.
+    """ActionStore and AgentStore over Recall's collections. Connects on first use; safe to share between threads and across fork.
 
     Nobody waits for a server longer than `timeouts` say; one that did not answer is left alone for a while, then one caller asks it again.
     """
@@ -476,6 +479,74 @@ class MongoStore:
 
         return self._write(write)
 
+    # --- what an agent's process writes ---
+
+    def create_records(self) -> tuple[str, ...]:
+        if self._known is not None:
+            return ()
+        with self._connect(is_write=True) as db:
+            is_there = self._look(db) is not None
+        if is_there:
+            return ()
+        with self._connect(is_write=True, within_s=PREPARE_TIMEOUT_S) as db:
+            return mongo_records.create(db, self._address, self.name)
+
+    def acquire_lease(self, agent: str, *, holder: str, ttl: timedelta) -> Lease:
+        with self._connect(is_write=True) as db:
+            for _ in range(mongo_agents.ATTEMPTS):
+                found = self._read_lease(db, agent)
+                check_epoch(self.name, found)
+                if lease := mongo_agents.acquire(db[LEASES], self._address.collection, agent, holder, ttl):
+                    return lease
+                found = self._read_lease(db, agent)
+                if found is not None and found.is_live:
+                    raise LeaseLive(found)
+        raise WriteConflict(self.name, f"the lease of agent {agent} can neither be taken nor read")
+
+    def renew_lease(self, lease: Lease, *, ttl: timedelta, in_doubt: int = 0) -> Lease:
+        with self._connect(is_write=True) as db:
+            renewed = mongo_agents.renew(db[LEASES], self._address.collection, lease, ttl, in_doubt)
+        if renewed is None:
+            raise LeaseLost(lease)
+        return renewed
+
+    def release_lease(self, lease: Lease, *, in_doubt: int = 0) -> None:
+        with self._connect(is_write=True) as db:
+            mongo_agents.release(db[LEASES], self._address.collection, lease, in_doubt)
+
+    def load_agent(self, agent: str) -> AgentRecords:
+        """Several statements of one snapshot."""
+
+        def read(db: Mongo, session: ClientSession) -> AgentRecords:
+            place = self._look(db, session)
+            records = db[place.records] if place is not None else None
+            return mongo_agents.load(records, self._read_lease(db, agent, session), agent, session)
+
+        try:
+            return self._write(read, is_history_needed=False)
+        except StoreUnavailable as exc:
+            raise StoreUnavailable(exc.store, exc.problem) from exc  # nothing was written, whatever became of the commit
+
+    def write(self, lease: Lease, changes: Sequence[Change]) -> None:
+        """One transaction that writes the lease's document too: a takeover and a write conflict there."""
+
+        def write(db: Mongo, session: ClientSession) -> None:
+            place = self._look(db, session)
+            if place is None:
+                raise StoreUnusable(self.name, "it has no records of this collection; create_records() makes them")
+            mongo_agents.write(
+                self.name,
+                db,
+                self._address.collection,
+                db[place.records],
+                place.dimension,
+                lease,
+                changes,
+                session,
+            )
+
+        self._write(write, is_history_needed=False)
+
     # --- audit entries ---
 
     def append_entry(self, entry: NewEntry) -> Entry:
@@ -652,17 +723,17 @@ class MongoStore:
             waited_s = self._timeouts.answer_s if within_s == inf else answer_s
             raise store_error(self.name, self._address, exc, answer_s=waited_s, is_write=is_write) from exc
 
-    def _write(self, write: Callable[[Mongo, ClientSession], T]) -> T:
+    def _write(self, write: Callable[[Mongo, ClientSession], T], *, is_history_needed: bool = True) -> T:
         until = monotonic() + self._timeouts.write_s
         with self._connect(is_write=True, within_s=inf) as db:
             with pymongo.timeout(min(seconds_left(until), self._timeouts.answer_s)):
-                self._check_writable(db)
+                self._check_writable(db, is_history_needed=is_history_needed)
             with db.client.start_session() as session:
                 return in_transaction(session, lambda: write(db, session), self._timeouts, until=until)
 
-    def _check_writable(self, db: Mongo) -> None:
-        """Without its unique indexes an entries collection would come into being by the first insert."""
-        is_prepared = mongo_setup.is_prepared(db)
+    def _check_writable(self, db: Mongo, *, is_history_needed: bool) -> None:
+        """Without its unique indexes an entries collection would come into being by the first insert. No round trip for an agent's own writes."""
+        is_prepared = not is_history_needed or mongo_setup.is_prepared(db)
         if is_standalone(db.client):
             raise StoreReadOnly(self.name, NO_REPLICA_SET)
         if is_secondary(db.client):

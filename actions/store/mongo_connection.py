@@ -334,6 +334,21 @@ def is_silence(exc: BaseException, client: Client) -> bool:
     return isinstance(exc, NetworkTimeout)
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Around one statement that writes outside of a transaction: where its answer is lost nobody knows what became of it.
+
+    Raises:
+        CommitUnanswered: it may be written.
+    """
+    try:
+        yield
+    except PyMongoError as exc:
+        if isinstance(exc, ConnectionFailure) or exc.timeout:
+            raise CommitUnanswered(exc) from exc
+        raise
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 NO_REPLICA_SET = (

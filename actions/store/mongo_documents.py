@@ -165,6 +165,19 @@ def taken_lease(holder: str, token: str, ttl_ms: int) -> Stages:
     ]
 
 
+def taken_if_free(holder: str, token: str, ttl_ms: int) -> Stages:
+    """The same for an upsert by the id alone, as Recall's own acquire is: where the lease is not free nothing changes, the token neither."""
+    free = {"$lte": [{"$ifNull": ["$expires_at", RELEASED_DATE]}, "$$NOW"]}
+    taken = {
+        "holder": {"$literal": holder},
+        "epoch": {"$add": [{"$ifNull": ["$epoch", Int64(0)]}, Int64(1)]},
+        "expires_at": {"$add": ["$$NOW", Int64(ttl_ms)]},
+        "token": {"$literal": token},
+    }
+    fields = {name: {"$cond": [free, value, f"${name}"]} for name, value in taken.items()}
+    return [{"$set": {**fields, "fenced_writes": {"$ifNull": ["$fenced_writes", Int64(0)]}}}]
+
+
 FREE: Document = {"$expr": {"$lte": ["$expires_at", "$$NOW"]}}
 
 

@@ -70,7 +70,7 @@ def prepare(db: Mongo, name: str) -> tuple[str, ...]:
     """The two collections and their indexes. Each step is idempotent, so two who prepare at once, or again, do no harm."""
     try:
         for collection in (ENTRIES, HEADS):
-            _create(db, collection)
+            create_collection(db, collection)
         db[ENTRIES].create_indexes(list(_INDEXES))
     except OperationFailure as exc:
         if exc.code != _UNAUTHORIZED:
@@ -81,7 +81,7 @@ def prepare(db: Mongo, name: str) -> tuple[str, ...]:
     return (f"collections {ENTRIES}, {HEADS}: created (version {VERSION})",)
 
 
-def _create(db: Mongo, collection: str) -> None:
+def create_collection(db: Mongo, collection: str) -> None:
     """Made beforehand: one that comes into being inside a transaction makes others wait or fail."""
     try:
         db.command("create", collection)

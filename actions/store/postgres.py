@@ -8,8 +8,9 @@ postgres_setup.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from actions.errors import (
     ActionNotFound,
     ActionNotOpen,
     LeaseLive,
+    LeaseLost,
     LeaseMoved,
     StoreError,
     StoreUnavailable,
@@ -32,7 +34,9 @@ from actions.records import (
     ActionRef,
     ActionsRead,
     ActionStatus,
+    AgentRecords,
     ChainHead,
+    Change,
     Correction,
     Entry,
     Lease,
@@ -49,7 +53,7 @@ from actions.records import (
     Watch,
     WorkingState,
 )
-from actions.store import postgres_setup
+from actions.store import postgres_agents, postgres_records, postgres_setup
 from actions.store.audit import show_entry
 from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import (
@@ -113,7 +117,7 @@ class Tables:
 
 
 class PostgresStore:
-    """ActionStore over Recall's tables. Connects on first use; safe to share between threads and across fork.
+    """ActionStore and AgentStore over Recall's tables. Connects on first use; safe to share between threads and across fork.
 
     Nobody waits for a server longer than `timeouts` say; one that did not answer is left alone for a while, then one caller asks it again.
     """
@@ -518,6 +522,56 @@ class PostgresStore:
                 return sealed
 
         return self._database.write(write)
+
+    # --- what an agent's process writes ---
+
+    def create_records(self) -> tuple[str, ...]:
+        if self._known is not None:
+            return ()
+        try:
+            if self._database.read(self._look).records is not None:
+                return ()
+        except StoreUnusable:
+            pass  # no such schema yet, or half of it; what cannot be mended says so again
+        lines = self._database.write(lambda connection: postgres_records.create(self._database, connection))
+        self._forget()
+        self._database.read(self._look)
+        return lines
+
+    def acquire_lease(self, agent: str, *, holder: str, ttl: timedelta) -> Lease:
+        params = self._where() | {"agent": agent, "holder": holder, "ttl": ttl}
+        return self._database.write(lambda connection: postgres_agents.acquire(self._database, connection, params))
+
+    def renew_lease(self, lease: Lease, *, ttl: timedelta, in_doubt: int = 0) -> Lease:
+        params = self._where() | postgres_agents.held(lease, in_doubt) | {"ttl": ttl}
+        row = self._database.write(lambda connection: self._database.execute_alone(connection, "renew_lease", params))
+        if row is None or (renewed := lease_of_row(row)) is None:
+            raise LeaseLost(lease)
+        return renewed
+
+    def release_lease(self, lease: Lease, *, in_doubt: int = 0) -> None:
+        params = self._where() | postgres_agents.held(lease, in_doubt)
+        self._database.write(lambda connection: self._database.execute_alone(connection, "release_lease", params))
+
+    def load_agent(self, agent: str) -> AgentRecords:
+        params = self._where() | {"agent": agent, "head": head_id(agent)}
+        return self._database.read(
+            lambda connection: postgres_agents.load(self._database, connection, self._look(connection).records, agent, params)
+        )
+
+    def write(self, lease: Lease, changes: Sequence[Change]) -> None:
+        """One statement, which is a transaction by itself."""
+
+        def write(connection: Connection) -> int:
+            tables = self._look(connection)
+            if tables.records is None:
+                raise StoreUnusable(self.name, "it has no records of this collection; create_records() makes them")
+            return postgres_agents.write(
+                self._database, connection, tables.records, self._where() | {"dim": tables.dimension}, lease, changes
+            )
+
+        if not self._database.write(write):
+            postgres_agents.explain_not_open(self, changes)
 
     # --- audit entries ---
 

@@ -95,6 +95,19 @@ class Database:
                 raise _CommitUnanswered(exc) from exc
             raise
 
+    def execute_alone(
+        self, connection: Connection, statement: str, params: Mapping[str, Any], records: str | None = None
+    ) -> Row | None:
+        """A statement that writes and is a transaction by itself; its first row. Says so when its answer was lost."""
+        connection.may_be_repeated = False
+        try:
+            cursor = connection.execute(self.text(statement, records), params, prepare=True)
+            return cursor.fetchone() if cursor.description else None
+        except psycopg.Error as exc:
+            if connection.closed or is_lost(connection, exc):
+                raise _CommitUnanswered(exc) from exc
+            raise
+
     def _use(self, work: Callable[[Connection], T], *, is_write: bool) -> T:
         try:
             with self.connect(is_write=is_write, may_find_dead=True) as connection:

@@ -315,3 +315,82 @@ DELETE FROM {entries} WHERE chain = %(chain)s AND number <= %(number)s
 
 -- name: restore_finality
 ALTER TABLE {entries} ENABLE ALWAYS TRIGGER entries_are_final
+
+-- name: acquire_lease
+-- By an agent's process (recall-records 5.2). No row: somebody holds it. A transaction by itself, as the next three.
+INSERT INTO {leases} AS l (collection, name, holder, epoch, expires_at)
+VALUES (%(collection)s, %(agent)s, %(holder)s, 1, clock_timestamp() + %(ttl)s)
+ON CONFLICT (collection, name) DO UPDATE SET holder = EXCLUDED.holder, epoch = l.epoch + 1, expires_at = clock_timestamp() + %(ttl)s
+WHERE l.expires_at <= clock_timestamp()
+RETURNING l.name, l.holder, l.epoch, extract(epoch FROM l.expires_at), extract(epoch FROM clock_timestamp())
+
+-- name: renew_lease
+-- Each renewal whose answer was lost may have raised the epoch by one.
+UPDATE {leases} SET epoch = epoch + 1, expires_at = clock_timestamp() + %(ttl)s
+WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch BETWEEN %(epoch)s AND %(last_epoch)s
+    AND expires_at > to_timestamp(0)
+RETURNING name, holder, epoch, extract(epoch FROM expires_at), extract(epoch FROM clock_timestamp())
+
+-- name: release_lease
+UPDATE {leases} SET epoch = epoch + 1, expires_at = to_timestamp(0)
+WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch BETWEEN %(epoch)s AND %(last_epoch)s
+    AND expires_at > to_timestamp(0)
+
+-- name: write_records
+-- An agent's write, whole: the fence, the records on their conditions, last the revision. The lease's row is shared-locked: a takeover waits
+-- for us, and where we waited for one the row is looked at again as it left it. Everything else hangs on `allowed`: it is all or nothing.
+-- Records that stay keep their embedding; no agent operation searches by it.
+WITH fence AS MATERIALIZED (
+    SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
+        AND expires_at > to_timestamp(0) FOR SHARE
+), opened AS MATERIALIZED (
+    SELECT r.id FROM fence CROSS JOIN {records} AS r
+    WHERE r.id = ANY(%(open_ids)s::text[]) AND r.metadata->>'record' = 'action' AND r.metadata->>'status' IN ('started', 'unknown')
+    FOR UPDATE OF r
+), allowed AS MATERIALIZED (
+    SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = cardinality(%(open_ids)s::text[])
+), closed AS (
+    UPDATE {records} AS r SET metadata = c.metadata::jsonb
+    FROM allowed CROSS JOIN unnest(%(open_ids)s::text[], %(open_texts)s::text[]) AS c (id, metadata) WHERE r.id = c.id RETURNING 1
+), replaced AS (
+    INSERT INTO {records} (id, embedding, metadata)
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
+    FROM allowed CROSS JOIN unnest(%(any_ids)s::text[], %(any_texts)s::text[]) AS c (id, metadata)
+    ON CONFLICT (id) DO UPDATE SET metadata = EXCLUDED.metadata RETURNING 1
+), inserted AS (
+    INSERT INTO {records} (id, embedding, metadata)
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
+    FROM allowed CROSS JOIN unnest(%(new_ids)s::text[], %(new_texts)s::text[]) AS c (id, metadata) RETURNING 1
+), moved AS (
+    UPDATE {collections} SET revision = revision + %(records)s FROM allowed WHERE name = %(collection)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM allowed),
+    (SELECT count(*) FROM closed) + (SELECT count(*) FROM replaced) + (SELECT count(*) FROM inserted), (SELECT count(*) FROM moved)
+
+-- name: load_agent
+-- All that a process starts from, in one statement and so at one moment: kind, id, metadata.
+SELECT 'head', id, metadata::text FROM {records} WHERE id = %(head)s
+UNION ALL
+SELECT 'action', id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'action') AND metadata->>'status' IN ('started', 'unknown')
+UNION ALL
+(SELECT 'pointer', id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'pointer') AND NOT metadata @> '{{"removed": true}}'
+ORDER BY id COLLATE "C" LIMIT %(pointers)s)
+UNION ALL
+(SELECT 'output', id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'output')
+ORDER BY id COLLATE "C" LIMIT %(outputs)s)
+UNION ALL
+(SELECT 'turn', id, metadata::text FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(turns)s)
+UNION ALL
+SELECT 'largest_turn', max(substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+UNION ALL
+SELECT 'largest_action', max(substring(id FROM ':act:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
+WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'action')
+UNION ALL
+SELECT 'lease', l.name, json_build_array(l.holder, l.epoch, extract(epoch FROM l.expires_at)::text, extract(epoch FROM clock_timestamp())::text)::text
+FROM {leases} AS l WHERE l.collection = %(collection)s AND l.name = %(agent)s

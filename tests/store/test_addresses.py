@@ -1,11 +1,11 @@
-"""Addresses whose password was not escaped: nothing of them is repeated, whichever adapter they are for."""
+"""Addresses: whose password was not escaped, of which nothing is repeated, and which lead to a store that agents can write."""
 
 from __future__ import annotations
 
 import pytest
 
 from actions.errors import InvalidQuery, StoreUnusable
-from actions.store import open_store
+from actions.store import is_agent_store, open_agent_store, open_store
 from actions.store.discovery import discover
 
 SECRETS = ("hunter2", "secretpw")
@@ -36,3 +36,9 @@ def test_nor_by_the_search_for_collections(address: str) -> None:
 @pytest.mark.parametrize("address", ["postgres://u%40corp:p%2Fw@127.0.0.1:1/x?host=/tmp", "mongodb://u:p%40w@127.0.0.1:1/x"])
 def test_escaped_ones_are_taken(address: str) -> None:
     open_store(address).close()
+
+
+def test_polign_db_is_no_store_for_an_agents_own_process() -> None:
+    with pytest.raises(StoreUnusable, match="fences no writes"):
+        open_agent_store("polign+http://localhost:1/?collection=c")
+    assert is_agent_store(open_agent_store("memory:"))
