@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from actions.errors import ActionsError
+from bench.calls import bench_calls
 from bench.ground import Ground, laid
 from bench.kill import command as kill
 from bench.learn import bench_learn
@@ -31,6 +32,7 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "action": bench_action,
     "learn": bench_learn,
     "settle": bench_settle,
+    "calls": bench_calls,
     "pages": bench_pages,
 }
 
@@ -86,7 +88,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     effort.add_argument(
         "--full", dest="effort", action="store_const", const="full", help="a million actions, every agent resumed"
     )
-    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="settle so many at once, on both sides")
+    parser.add_argument(
+        "--jobs", type=_positive, default=1, metavar="N", help="so many at once: settles, on both sides, or trials of kill"
+    )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the report to this file; kill goes on with what is in it"
     )

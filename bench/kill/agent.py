@@ -7,7 +7,6 @@ it reads the briefing and the results since, does again what was settled as fail
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -64,7 +63,7 @@ class Records:
 
     @property
     def ours(self) -> str:
-        """The address as `open_store` takes it."""
+        """The address as `open_agent_store` takes it."""
         return f"{self.url}{'&' if '?' in self.url else '?'}collection={self.collection}"
 
 
@@ -134,11 +133,11 @@ def opened(life: Life) -> Iterator[Graph]:
 
 @contextmanager
 def our_agent(life: Life) -> Iterator[Graph]:
-    from actions.store import open_store
+    from actions.store import open_agent_store
     from agents.langgraph import GraphHooks, durable_tools
 
     tools: Sequence[BaseTool] = build_tools(life)
-    with contextlib.closing(open_store(life.records.ours)) as store, resumed(store, life) as agent:
+    with contextlib.closing(open_agent_store(life.records.ours)) as store, resumed(store, life) as agent:
         has_history = bool(agent.recent_turns(1))
         if life.setup != "ordinary":
             resolver = sent_folder(life) if life.setup == "durable+resolver" else None
@@ -254,9 +253,3 @@ def sent_folder(life: Life) -> Any:
         return End("failed", error="never sent", resolution=NEVER_SENT)
 
     return resolve
-
-
-def load(kind: str) -> None:
-    """Import all that an agent needs."""
-    for name in preload(kind):
-        importlib.import_module(name)

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from actions.store import open_store
+from actions.store import open_agent_store
 from actions.store.addresses import take_out
-from bench.kill.agent import POINTS, SETUPS, STORES, Records
+from bench.forks import Forks
+from bench.kill.agent import POINTS, SETUPS, STORES, Records, preload
 from bench.kill.operator import console
 from bench.kill.rows import Cell, Tally, cells, render
-from bench.kill.trial import Site, TrialFailed, run_trial, warm
+from bench.kill.trial import Site, TrialFailed, run_trial
 from local import postgres, processes
 from local.processes import ServerError
 
@@ -105,17 +106,16 @@ def laid(asked: Asked, setups: set[str]) -> Iterator[tuple[Site, str]]:
         folder = processes.temporary_folder("kill", mode=0o711)
         home = folder / "server"
         stack.callback(_remove_unless_worlds, folder)
-        forks = warm(kind_of(asked.store))
+        forks = Forks(preload(kind_of(asked.store)))
         needs_console = "durable+operator" in setups
         if needs_console or not asked.store:
             stack.callback(postgres.remove_data, home)
             server = stack.enter_context(postgres.start(home))
         url, taken = take_out(asked.store or server.create_database("agents"), ["collection"])
         records = Records(kind=kind_of(asked.store), url=url, collection=taken.get("collection", COLLECTION))
-        store = open_store(records.ours, name="kill")
+        store = open_agent_store(records.ours, name="kill")
         stack.callback(store.close)
-        if hasattr(store, "create_records"):
-            store.create_records()
+        store.create_records()
         site = Site(records=records, store=store, folder=folder, lease_s=LEASE_S, forks=forks)
         if needs_console:
             operator = stack.enter_context(console(records, server.create_database("console"), folder))

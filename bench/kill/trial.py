@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from uuid import uuid4
 
 from actions.records import Action
 from actions.store.base import ActionStore
-from bench.kill.agent import EFFECTS, Life, Records, Said, live, preload
+from bench.forks import Forks
+from bench.kill.agent import AFTER_RETURN, BEFORE_EFFECT, EFFECTS, Life, Records, Said, live
 from bench.kill.rows import Cell, Outcome, judge
 from demo.world import World
 
@@ -31,15 +30,8 @@ class Site:
     store: ActionStore
     folder: Path
     lease_s: float
-    forks: ForkServerContext
+    forks: Forks
     decide: Callable[[str, World], None] | None = None
-
-
-def warm(kind: str) -> ForkServerContext:
-    """A process that has imported everything, from which each agent is forked: only the first start is slow."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload(kind))
-    return context
 
 
 def run_trial(site: Site, cell: Cell, number: int) -> Outcome:
@@ -56,6 +48,7 @@ def run_trial(site: Site, cell: Cell, number: int) -> Outcome:
     folder.mkdir(mode=0o700)
     life = Life(agent=agent, setup=setup, records=site.records, folder=folder, lease_s=site.lease_s)
     _live(site, replace(life, tool=tool, point=point), ends=-signal.SIGKILL)
+    _check_place(site, life, tool, point)
     if setup == "durable+operator":
         if site.decide is None:
             raise TrialFailed("there is no operator")
@@ -67,6 +60,19 @@ def run_trial(site: Site, cell: Cell, number: int) -> Outcome:
     outcome = judge(effects_in(World(folder)), actions_of(site.store, agent), is_finished=said.is_finished)
     shutil.rmtree(folder)
     return outcome
+
+
+def _check_place(site: Site, life: Life, tool: str, point: str) -> None:
+    """That it died where it should: by what stands in the world, and by its newest record."""
+    stored = len(effects_in(World(life.folder)).get(tool, ()))
+    wanted = 1 if tool in EFFECTS and point != BEFORE_EFFECT else 0
+    if stored != wanted:
+        raise TrialFailed(f"{life.setup}, {tool} {point}: killed with {stored} effects stored, not {wanted} (see {life.folder})")
+    if life.setup == "ordinary":
+        return
+    newest = max(actions_of(site.store, life.agent), key=lambda action: action.seq, default=None)
+    if newest is None or newest.tool != tool or newest.is_open == (point == AFTER_RETURN):
+        raise TrialFailed(f"{life.setup}, {tool} {point}: killed elsewhere; the newest action is {newest}")
 
 
 def effects_in(world: World) -> dict[str, list[str]]:
@@ -84,13 +90,9 @@ def actions_of(store: ActionStore, agent: str) -> list[Action]:
 
 
 def _live(site: Site, life: Life, *, ends: int) -> None:
-    process = site.forks.Process(target=live, args=(life,), daemon=True)
-    process.start()
-    process.join()
-    if process.exitcode != ends:
+    code = site.forks.run(live, life)
+    if code != ends:
         log = life.folder / "agent.log"
         last = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
         said = f": {last[0]}" if last else ""
-        raise TrialFailed(
-            f"{life.setup}, {life.tool or 'resumed'} {life.point}: ended with {process.exitcode}, not {ends}{said} (see {log})"
-        )
+        raise TrialFailed(f"{life.setup}, {life.tool or 'resumed'} {life.point}: ended with {code}, not {ends}{said} (see {log})")
