@@ -1,4 +1,7 @@
-"""`./run bench [NAME] [--quick|--full] [--jobs N] [--json FILE]`: starts what it needs, prints a table, stops it."""
+"""`./run bench [NAME] [--quick|--full] [--jobs N] [--json FILE]`: starts what it needs, prints a table, stops it.
+
+`kill` counts instead of measuring, takes up to an hour, and runs only when it is named: bench/kill/.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from types import FrameType
 
 from actions.errors import ActionsError
 from bench.audit import bench_audit
+from bench.calls import bench_calls
 from bench.ground import Ground, laid
+from bench.kill import command as kill
 from bench.learn import bench_learn
 from bench.pages import bench_pages
 from bench.plan import Plan, make_plan
@@ -29,15 +34,22 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "action": bench_action,
     "learn": bench_learn,
     "settle": bench_settle,
+    "calls": bench_calls,
     "pages": bench_pages,
     "audit": bench_audit,
 }
 
 FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
+KILL = "kill"
+TRIALS = {"quick": 1, "usual": 20, "full": 20}
 
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
+    if args.name == KILL:
+        return kill.main(
+            kill.Asked(store=args.store, trials=args.trials or TRIALS[args.effort], jobs=args.jobs, file=args.json), tell
+        )
     plan = make_plan(args.effort, args.jobs)
     if args.name == "audit":
         plan = replace(plan, shape=FEW)  # it walks entries; records would only be laid for nothing
@@ -70,16 +82,36 @@ def show(report: Report, file: Path | None) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run bench", description="How long an operator waits, beside the real Recall client.")
-    parser.add_argument("name", nargs="?", metavar="NAME", choices=BENCHES, help=f"one of {', '.join(BENCHES)}; all without it")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        choices=[*BENCHES, KILL],
+        help=f"{KILL}, or one of {', '.join(BENCHES)}; without it all of these",
+    )
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", dest="effort", action="store_const", const="quick", help="fewer samples; under two minutes")
     effort.add_argument(
         "--full", dest="effort", action="store_const", const="full", help="a million actions, every agent resumed"
     )
-    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="settle so many at once, on both sides")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
+    parser.add_argument(
+        "--jobs", type=_positive, default=1, metavar="N", help="so many at once: settles, on both sides, or trials of kill"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the report to this file; kill goes on with what is in it"
+    )
+    only_kill = parser.add_argument_group(
+        "kill", "Kills agents in the middle of their calls; writes records of its own into the store."
+    )
+    only_kill.add_argument(
+        "--store", default="", metavar="URL", help="postgres://... or mongodb://...; without it a PostgreSQL of its own"
+    )
+    only_kill.add_argument("--trials", type=_positive, metavar="N", help="for each setup, tool and point; 20, or 1 with --quick")
     parser.set_defaults(effort="usual")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.name != KILL and (args.store or args.trials):
+        parser.error("--store and --trials belong to kill")
+    return args
 
 
 def _positive(text: str) -> int:
