@@ -32,7 +32,7 @@ def test_every_benchmark_measures_and_judges(
     assert {row["bench"] for row in report["rows"]} == set(command.BENCHES)
     assert all(0 < row["p50"] <= row["p95"] <= row["max"] for row in report["rows"])
     judged = {goal["name"].partition(":")[0]: goal for goal in report["goals"]}
-    assert judged.keys() == {"queue", "settle", "learn", "audit"}
+    assert judged.keys() == {"queue", "settle", "learn", "calls", "audit"}
     assert {goal["name"]: goal["is_met"] for goal in report["goals"]}["queue: open calls listed"]
     assert report["versions"]["recall"] == "0.23.0"
     assert "settle  Recall: resume, end_action, record_turn, release, 2 at once" in capsys.readouterr().out
