@@ -336,28 +336,11 @@ UPDATE {leases} SET epoch = epoch + 1, expires_at = to_timestamp(0)
 WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch BETWEEN %(epoch)s AND %(last_epoch)s
     AND expires_at > to_timestamp(0)
 
--- name: write_new
--- An agent's write of records that are all new: the fence, the records, last the revision. The lease's row is shared-locked: a takeover waits
--- for us, and where we waited for one the row is looked at again as it left it. The records come as one JSON text: as arrays of texts they
--- cost more than the rest of the statement. Shorter than write_records because it stands between every tool and its call.
-WITH fence AS MATERIALIZED (
-    SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
-        AND expires_at > to_timestamp(0) FOR SHARE
-), inserted AS (
-    INSERT INTO {records} (id, embedding, metadata)
-    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
-    FROM fence CROSS JOIN jsonb_to_recordset(%(changes)s::jsonb) AS c (id text, metadata jsonb) RETURNING 1
-), moved AS (
-    UPDATE {collections} SET revision = revision + %(records)s FROM fence WHERE name = %(collection)s RETURNING 1
-)
-SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM fence), (SELECT count(*) FROM inserted), (SELECT count(*) FROM moved)
-
 -- name: write_records
--- An agent's write of any records, as write_new, each on its condition. Everything hangs on `allowed`: it is all or nothing.
+-- An agent's write, whole: the fence, the records on their conditions, last the revision. The lease's row is shared-locked: a takeover waits
+-- for us, and where we waited for one the row is looked at again as it left it. Everything else hangs on `allowed`: it is all or nothing.
 -- Records that stay keep their embedding; no agent operation searches by it.
-WITH given AS MATERIALIZED (
-    SELECT c.id, c.condition, c.metadata FROM jsonb_to_recordset(%(changes)s::jsonb) AS c (id text, condition text, metadata jsonb)
-), fence AS MATERIALIZED (
+WITH fence AS MATERIALIZED (
     SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
         AND expires_at > to_timestamp(0) FOR SHARE
 ), opened AS MATERIALIZED (
@@ -367,17 +350,17 @@ WITH given AS MATERIALIZED (
 ), allowed AS MATERIALIZED (
     SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = cardinality(%(open_ids)s::text[])
 ), closed AS (
-    UPDATE {records} AS r SET metadata = c.metadata
-    FROM allowed CROSS JOIN given AS c WHERE r.id = ANY(%(open_ids)s::text[]) AND r.id = c.id AND c.condition = 'open' RETURNING 1
+    UPDATE {records} AS r SET metadata = c.metadata::jsonb
+    FROM allowed CROSS JOIN unnest(%(open_ids)s::text[], %(open_texts)s::text[]) AS c (id, metadata) WHERE r.id = c.id RETURNING 1
 ), replaced AS (
     INSERT INTO {records} (id, embedding, metadata)
-    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
-    FROM allowed CROSS JOIN given AS c WHERE c.condition = 'any'
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
+    FROM allowed CROSS JOIN unnest(%(any_ids)s::text[], %(any_texts)s::text[]) AS c (id, metadata)
     ON CONFLICT (id) DO UPDATE SET metadata = EXCLUDED.metadata RETURNING 1
 ), inserted AS (
     INSERT INTO {records} (id, embedding, metadata)
-    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
-    FROM allowed CROSS JOIN given AS c WHERE c.condition = 'new' RETURNING 1
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
+    FROM allowed CROSS JOIN unnest(%(new_ids)s::text[], %(new_texts)s::text[]) AS c (id, metadata) RETURNING 1
 ), moved AS (
     UPDATE {collections} SET revision = revision + %(records)s FROM allowed WHERE name = %(collection)s RETURNING 1
 )
