@@ -339,7 +339,7 @@ WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s A
 -- name: write_records
 -- An agent's write, whole: the fence, the records on their conditions, last the revision. The lease's row is shared-locked: a takeover waits
 -- for us, and where we waited for one the row is looked at again as it left it. Everything else hangs on `allowed`: it is all or nothing.
--- Records that stay keep their embedding; no agent operation searches by it.
+-- Records that stay keep their embedding; no agent operation searches by it. Texts go as bytes (%(name)b): an array as text is escaped char by char.
 WITH fence AS MATERIALIZED (
     SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
         AND expires_at > to_timestamp(0) FOR SHARE
@@ -351,16 +351,16 @@ WITH fence AS MATERIALIZED (
     SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = cardinality(%(open_ids)s::text[])
 ), closed AS (
     UPDATE {records} AS r SET metadata = c.metadata::jsonb
-    FROM allowed CROSS JOIN unnest(%(open_ids)s::text[], %(open_texts)s::text[]) AS c (id, metadata) WHERE r.id = c.id RETURNING 1
+    FROM allowed CROSS JOIN unnest(%(open_ids)s::text[], %(open_texts)b::text[]) AS c (id, metadata) WHERE r.id = c.id RETURNING 1
 ), replaced AS (
     INSERT INTO {records} (id, embedding, metadata)
     SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
-    FROM allowed CROSS JOIN unnest(%(any_ids)s::text[], %(any_texts)s::text[]) AS c (id, metadata)
+    FROM allowed CROSS JOIN unnest(%(any_ids)s::text[], %(any_texts)b::text[]) AS c (id, metadata)
     ON CONFLICT (id) DO UPDATE SET metadata = EXCLUDED.metadata RETURNING 1
 ), inserted AS (
     INSERT INTO {records} (id, embedding, metadata)
     SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
-    FROM allowed CROSS JOIN unnest(%(new_ids)s::text[], %(new_texts)s::text[]) AS c (id, metadata) RETURNING 1
+    FROM allowed CROSS JOIN unnest(%(new_ids)s::text[], %(new_texts)b::text[]) AS c (id, metadata) RETURNING 1
 ), moved AS (
     UPDATE {collections} SET revision = revision + %(records)s FROM allowed WHERE name = %(collection)s RETURNING 1
 )

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,8 +17,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from actions.errors import ActionNotFound, LeaseLive, StoreError, StoreUnavailable, WriteConflict
-from actions.records import ActionRef, NewEntry, NewTurn, Settled, Turn
+from actions.errors import ActionNotFound, LeaseLive, LeaseLost, StoreError, StoreUnavailable, WriteConflict
+from actions.records import Action, ActionRef, Lease, NewEntry, NewTurn, Settled, Turn
 from actions.store.postgres import PostgresStore
 from agents.harness import DurableAgent
 from tests.recall_writer import RecallWriter, run_on, turn_metadata
@@ -294,6 +295,47 @@ def test_a_write_in_flight_is_waited_for_and_its_turn_counted(
     assert isinstance(answer, Settled), answer
     assert answer.turn_seq == 5
     assert [turn.content for turn in store.list_turns("a", limit=2) if isinstance(turn, Turn)] == ["done", "my last words"]
+
+
+def test_an_agents_write_that_meets_a_takeover_under_way_waits_and_is_fenced(
+    pg: tuple[PostgresStore, RecallWriter], rival: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    store, recall = pg
+    agent = DurableAgent.resume(store, "a")
+    agent.begin_action("send_email", {}, "external")
+    before = recall.record_ids(), recall.body_of("a:act:1"), recall.revision()
+    run_on(recall, rival, "UPDATE {leases} SET epoch = epoch + 1, holder = 'b' WHERE collection = %s", [recall.collection])
+
+    ended = in_background(lambda: agent.end_action(1, "done", turn=NewTurn("tool", "sent")))
+    wait_until_blocked(recall, rival)
+    rival.commit()
+
+    assert isinstance(ended(), LeaseLost)
+    assert (recall.record_ids(), recall.body_of("a:act:1"), recall.revision()) == before
+
+
+def test_a_takeover_that_meets_an_agents_write_under_way_waits_for_it(
+    pg: tuple[PostgresStore, RecallWriter], rival: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    store, recall = pg
+    agent = DurableAgent.resume(store, "a")
+    recall.lease("a", agent.holder, 1, "expired")
+    run_on(
+        recall, rival, "SELECT 1 FROM {collections} WHERE name = %s FOR UPDATE", [recall.collection]
+    )  # what a write needs last
+
+    begun = in_background(lambda: agent.begin_action("send_email", {}, "external"))
+    wait_until_blocked(recall, rival)
+    (writer,) = blocked_by(recall, rival.info.backend_pid)
+    taken = in_background(lambda: store.acquire_lease("a", holder="b", ttl=timedelta(seconds=60)))
+    until(lambda: blocked_by(recall, writer))
+    rival.commit()
+
+    assert isinstance(begun(), Action)
+    lease = taken()
+    assert isinstance(lease, Lease), lease
+    assert (lease.holder, lease.epoch) == ("b", 2)
+    assert [action.seq for action in store.load_agent("a").open_actions] == [1]
 
 
 def test_an_agent_that_resumes_during_a_settle_waits_and_reads_the_turn(
