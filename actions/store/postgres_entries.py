@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 from psycopg import errors, sql
 
 from actions.errors import DecisionIdReused, StoreReadOnly, StoreUnusable, WriteConflict
@@ -18,7 +19,7 @@ from actions.store.audit import GENESIS, seal, show_entry
 from actions.store.base import cannot_remove
 from actions.store.closing import ENDINGS, ENDINGS_LOOKED_AT
 from actions.store.observing import LOOKED_AT, find_observed, is_ours
-from actions.store.postgres_connection import Connection, Timeouts, parse_address
+from actions.store.postgres_connection import Connection, Timeouts, parse_address, store_error
 from actions.store.postgres_database import Database
 from actions.store.postgres_rows import can_be_stored, entry_columns, link_of_row, read_instant
 
@@ -216,11 +217,11 @@ class PostgresEntries:
 
     def append_on(self, connection: Any, new: NewEntry) -> Entry:
         """As `OwnChain.append_on`."""
-        self.require(connection)
-        sealed = self.seal(connection, new)
-        if self._database.one(connection, "append_entry", entry_columns(sealed)) != (1, 1):
-            raise WriteConflict(self.name, "the audit chain's head moved")
-        return sealed
+        try:
+            self.require(connection)
+            return self._put(connection, self.seal(connection, new))
+        except psycopg.Error as exc:
+            raise store_error(self.name, self._database.address, exc, is_write=True) from exc
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:

@@ -67,9 +67,8 @@ def record(
 
 
 def _append(entry: NewEntry) -> Entry:
-    if connection.in_atomic_block:
-        return console_chain().append_on(connection.connection, entry)
-    with transaction.atomic(durable=True):
+    """In a savepoint where a transaction is open: what fails in it fails alone, and whoever goes on without the entry commits what they mean."""
+    with transaction.atomic(durable=not connection.in_atomic_block):
         return console_chain().append_on(connection.connection, entry)
 
 

@@ -285,7 +285,7 @@ def factors_of(user: User) -> list[str]:
 def _factor(row: Authenticator) -> str:
     kinds = {Authenticator.Type.TOTP: "authenticator app", Authenticator.Type.RECOVERY_CODES: "recovery codes"}
     kind = kinds.get(Authenticator.Type(row.type)) or f"passkey {row.data.get('name', '')}".strip()
-    return f"{kind}, since {row.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{kind}, since {row.created_at:%Y-%m-%d %H:%M:%S.%f} UTC"
 
 
 def has_second_factor(user: User | AnonymousUser) -> bool:
