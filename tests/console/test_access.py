@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
+from django.test import Client
+from pytest_django import Settings
 
-from actions.records import ActionRef
+from actions.records import ActionRef, NewEntry
 from console.access import Right, forget, has_any_role, item_or_404, may, may_somewhere, visible, visible_stores
 from console.models import Grant
-from console.stores import UnknownStore, get_store
+from console.services import journal
+from console.services.tokens import create_user_token
+from console.stores import UnknownStore, console_chain, get_store
 from tests.console.conftest import Cast, MemoryWriter
+from tests.console.view_helpers import browser
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db
@@ -135,3 +142,43 @@ def test_a_role_taken_away_is_gone_for_the_next_request(ana: User) -> None:
     Grant.objects.all().delete()
     forget(ana)
     assert not may(ana, Right.SETTLE)
+
+
+@pytest.mark.parametrize(
+    ("roles", "kinds"),
+    [
+        (("viewer",), {"withdrawn", "asked", "role_changed"}),
+        (("operator",), {"withdrawn", "asked", "role_changed"}),
+        (("auditor",), {"withdrawn", "asked", "role_changed"}),
+        (("admin",), {"withdrawn", "asked", "role_changed"}),
+        (("approver",), None),
+        ((("viewer", "main", ""),), {"withdrawn"}),
+        ((("auditor", "other", ""),), {"asked"}),
+        ((("admin", "main", ""), ("approver", "", "")), {"withdrawn"}),
+        ((("viewer", "", "send_email"),), {"withdrawn", "asked"}),
+        ((("viewer", "", "open_ticket"),), set()),
+    ],
+    ids=str,
+)
+@pytest.mark.django_db(transaction=True)
+def test_every_role_but_approver_reads_history_and_a_limited_one_only_theirs(
+    memory: RecordWriter, settings: Settings, person: Cast, roles: tuple[Any, ...], kinds: set[str] | None
+) -> None:
+    """What stands in the console's own history about people is of those who may look into every store."""
+    settings.ACTION_STORES = {**settings.ACTION_STORES, "other": "memory:"}
+    get_store("main").append_entry(NewEntry(kind="withdrawn", actor="operator ana", agent="m-1", seq=1, tool="send_email"))
+    get_store("other").append_entry(NewEntry(kind="asked", actor="resolver sent", agent="m-1", seq=1, tool="send_email"))
+    journal.record("role_changed", actor="admin amy", detail={"about": "bob", "changed": {"roles": [[], ["admin"]]}})
+    eve = person("eve", *roles)
+    client = browser(eve)
+
+    page = client.get("/history/")
+    answer = Client().get("/api/v1/audit", headers={"Authorization": f"Bearer {create_user_token(eve)}"})
+
+    assert page.status_code == answer.status_code == (403 if kinds is None else 200)
+    if kinds is not None:
+        assert {item.entry.kind for item in page.context["page"].items} == kinds
+        assert {item["kind"] for item in answer.json()["items"]} - {"token_created"} == kinds
+        assert ("bob" in page.content.decode()) is ("role_changed" in kinds)
+        number = console_chain().read_head().number - 1
+        assert client.get(f"/history/console/{number}/").status_code == (200 if "role_changed" in kinds else 404)
