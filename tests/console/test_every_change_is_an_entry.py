@@ -275,11 +275,13 @@ BESIDE_THE_ACTION = {
     ),  # a run of a resolver, which they make due; what was looked at
     *("settle", "approve", "correct", "evict", "prepare_store"),
 }
-"""What is about an action stands in its store's chain: tests/console/test_services_*.py, test_reveal.py, tests/store/."""
+"""What is about an action stands in its store's chain: tests/console/test_services_*.py, test_view_reveal.py, tests/store/."""
 ELSEWHERE = {
     "export": "tests/console/test_view_audit.py",
     "export_audit": "tests/console/test_commands_audit.py",
     "retain_audit": "tests/console/test_commands_audit.py",
+    "agent-replay": "tests/console/test_replay.py",
+    "export_replay": "tests/console/test_replay.py",
     "openid_connect_callback": "tests/console/test_single_sign_on.py",
     "login": "tests/console/test_lock_outs.py: a door that is closed",
 }
@@ -346,7 +348,7 @@ NO_ENTRY = {
         ),
         *("resolver-dry-run", "resolver-expressions", "resolver-new-dry-run", "resolver-new-expressions", "simulator"),
         *("socialaccount_connections", "socialaccount_signup", "stores", "tool-example", "tools", "verification"),
-        *("check_stores", "discover_stores", "open_actions"),
+        *("check_stores", "discover_stores", "insight", "open_actions"),
     },
 }
 ROUTES_BESIDE_THE_ACTION = {
