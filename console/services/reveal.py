@@ -10,7 +10,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from actions.digests import sha256_text
-from actions.errors import InvalidDecision, StoreReadOnly
+from actions.errors import InvalidDecision, StoreUnavailable
 from actions.queries import read_whole_args, read_whole_result
 from actions.records import ActionRef, NewEntry
 from actions.redaction import redact_text
@@ -38,13 +38,13 @@ class Revealed:
 def reveal(ref: ActionRef, reason: str, *, by: User, confirmed_at: datetime | None) -> Revealed:
     """The unredacted texts of one action, after the entry that says who saw them and why has been written.
 
-    The entry stands beside the action; in the console's own history where that store cannot be written. It names digests of what was
+    The entry stands beside the action; in the console's own history where that one cannot be written. It names digests of what was
     shown, never the texts. Each call is an entry of its own.
 
     Raises:
         Http404, PermissionDenied: as `item_or_404`. Nothing was written.
         NotConfirmed, InvalidDecision: nothing was read or written.
-        StoreError: the store cannot be read, or the entry could not be written. Nothing was shown.
+        StoreError: the store cannot be read, or the entry could be written nowhere. Nothing was shown.
     """
     item = item_or_404(by, ref, Right.REVEAL)
     if item.action is None:
@@ -60,21 +60,19 @@ def reveal(ref: ActionRef, reason: str, *, by: User, confirmed_at: datetime | No
         resolution=item.action.resolution,
     )
     digests = {"arguments": sha256_text(shown.arguments), "result": sha256_text(shown.result)}
-    actor, tool = f"auditor {by.get_username()}", redact_text(item.action.tool)
     entry = NewEntry(
         kind="revealed",
-        actor=actor,
+        actor=f"auditor {by.get_username()}",
         agent=ref.agent,
         seq=ref.seq,
-        tool=tool,
+        tool=redact_text(item.action.tool),
         reason=redact_text(reason),
         detail={"digests": digests},
     )
-    try:
-        store.append_entry(entry)
-    except StoreReadOnly:
-        detail = {"store": ref.store, "seq": ref.seq, "digests": digests}
-        journal.record("revealed", actor=actor, tool=tool, agent=ref.agent, reason=reason, detail=detail)
+    if journal.enter_beside(ref.store, entry) is None:
+        raise StoreUnavailable(
+            ref.store, "that somebody sees what is hidden could be entered into no history, so nothing was shown"
+        )
     return shown
 
 

@@ -16,11 +16,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from actions.errors import StoreUnavailable
+from actions.errors import StoreReadOnly, StoreUnavailable
 from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
-from console.services import ends, known_counts
+from console.services import known_counts
 from console.services.tokens import create_user_token
 from tests.console import own_resolver as own_resolver_module
 from tests.console.workers import worker as worker
@@ -32,9 +32,8 @@ PASSWORD = "correct horse battery staple"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> None:
-    """Each test is a fresh process to the counts that are kept at most so often, and to stores that were looked at."""
+    """Each test is a fresh process to the counts that are kept at most so often."""
     known_counts.forget()
-    ends.forget()
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -197,12 +196,17 @@ def api(own_addresses: None) -> Callable[[User], Api]:
 class DownStore(MemoryStore):
     """A store that can be switched off before a read, before a write, or in the middle of one."""
 
-    fails: str = ""  # "", "read", "before_write", "after_write"
+    fails: str = ""  # "", "read", "before_write", "after_write", "entry"
 
     def get_action(self, *args: Any, **kwargs: Any) -> Any:
         if self.fails == "read":
             raise StoreUnavailable(self.name, "connection refused")
         return super().get_action(*args, **kwargs)
+
+    def append_entry(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fails == "entry":
+            raise StoreReadOnly(self.name, "no right to insert")
+        return super().append_entry(*args, **kwargs)
 
     def settle(self, *args: Any, **kwargs: Any) -> Any:
         if self.fails == "before_write":

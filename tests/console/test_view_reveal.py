@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from actions.digests import sha256_text
-from actions.errors import StoreError, StoreReadOnly, StoreUnavailable
+from actions.errors import StoreUnavailable
 from actions.records import ActionRef, Entry
 from console import stores
 from console.services.policies import save_policy
 from console.services.reveal import NotConfirmed, reveal
-from tests.console.conftest import PASSWORD, Cast
+from tests.console.conftest import PASSWORD, Cast, DownStore
 from tests.console.view_helpers import browser, path_of, text_of
 from tests.recall_writer import RecordWriter
 
@@ -115,28 +115,31 @@ def test_a_signed_in_browser_alone_is_not_enough_and_the_reason_is_kept(ref: Act
     assert entries() == ()
 
 
-@pytest.mark.parametrize("problem", [StoreUnavailable("main", "gone", may_be_written=True), StoreReadOnly("main", "a standby")])
 @pytest.mark.django_db(transaction=True)
-def test_nothing_is_shown_before_its_entry_stands_somewhere(
-    ref: ActionRef, eve: User, problem: StoreError, monkeypatch: pytest.MonkeyPatch
+def test_where_its_store_takes_no_entry_it_stands_in_the_consoles_own_history_and_where_none_does_nothing_is_shown(
+    flaky: RecordWriter, eve: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> Entry:
-        raise problem
+    ref, client = flaky.action("m-1", 1, args=SECRETS), proved(eve)
+    store = stores.get_store("main")
+    assert isinstance(store, DownStore)
+    store.fails = "entry"
 
-    monkeypatch.setattr(stores.get_store("main"), "append_entry", refuse)
-
-    answer = proved(eve).post(path_of(ref, "reveal/"), {"reason": "for the report"})
+    shown = client.post(path_of(ref, "reveal/"), {"reason": "for the report"})
 
     own = [entry for entry in stores.console_chain().list_entries(limit=10) if entry.kind == "revealed"]
-    if isinstance(problem, StoreReadOnly):
-        assert [(entry.kind, entry.actor, entry.detail["store"], entry.detail["seq"]) for entry in own] == [
-            ("revealed", "auditor eve", "main", 1)
-        ]
-        assert "s3cr3tValue42" in text_of(answer.content.decode())
-    else:
-        assert own == []
-        assert answer.status_code == 503
-        assert "s3cr3tValue42" not in answer.content.decode()
+    assert [(entry.actor, entry.agent, entry.seq, entry.detail["of"]) for entry in own] == [
+        ("auditor eve", "m-1", 1, {"store": "main"})
+    ]
+    assert "s3cr3tValue42" in text_of(shown.content.decode())
+
+    def refuse(*_: Any, **__: Any) -> Entry:
+        raise StoreUnavailable("console", "gone")
+
+    monkeypatch.setattr(stores.console_chain(), "append_on", refuse)
+    refused = client.post(path_of(ref, "reveal/"), {"reason": "for the report"})
+
+    assert refused.status_code == 503
+    assert "s3cr3tValue42" not in refused.content.decode()
 
 
 def test_the_service_itself_asks_for_the_proof(ref: ActionRef, eve: User) -> None:
