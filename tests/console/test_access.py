@@ -158,7 +158,7 @@ def test_a_role_taken_away_is_gone_for_the_next_request(ana: User) -> None:
         ((("viewer", "", "send_email"),), {"withdrawn", "asked"}),
         ((("viewer", "", "open_ticket"),), set()),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, tuple) else "",  # a set's order differs from process to process
 )
 @pytest.mark.django_db(transaction=True)
 def test_every_role_but_approver_reads_history_and_a_limited_one_only_theirs(
