@@ -109,7 +109,14 @@ def changed_in(detail: Mapping[str, object]) -> tuple[tuple[str, str, str | None
 
 
 def _plain(value: object) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """As a person reads it: several texts in one line, yes or no; what has a shape of its own stays JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def require_kind(kind: str) -> str:

@@ -146,7 +146,7 @@ ENTRY_KINDS: Mapping[str, str] = {
     "token_created": "made a token of",
     "token_revoked": "took a token back of",
     "handed_over": "handed calls over to",
-    "denied": "was not allowed to",
+    "denied": "was turned away from",
     "locked_out": "gave too many wrong passwords of",
     "exported": "took the history out",
     "retained": "removed the oldest entries",

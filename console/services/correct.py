@@ -215,12 +215,13 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
     check_decision_id(request.correction_id)
     words = _words(request, by)
     digest = correction_digest(item.ref, words)
+    # What was told is read first: where it was told by this very id a moment ago, the row of that id is there to be found.
+    told = find_told(get_store(item.store), item.ref) if item.action is not None and not item.action.is_open else None
     known = Correction.objects.filter(correction_id=request.correction_id).first()
     if known is not None:
         return _repeat(known, digest)
     if item.action is None:
         raise InvalidDecision("the record is unreadable, so it cannot be corrected here")
-    told = None if item.action.is_open else find_told(get_store(item.store), item.ref)
     if told is None:
         return CorrectionAnswer(kind=CorrectionKind.NOT_OURS, detail=redact_text(str(NothingToCorrect(item.ref, item.action))))
     if request.basis is not None and told.number != request.basis:

@@ -422,6 +422,7 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
     status, body = api(ben).get("openapi.json")
     assert status == 200
     assert set(body["paths"]) == {
+        "/api/v1/token",
         "/api/v1/actions",
         "/api/v1/actions/{store}/{agent}/{seq}",
         "/api/v1/actions/{store}/{agent}/{seq}/resolve",

@@ -76,6 +76,10 @@ def story(records: RecordWriter, ana: User, bea: User) -> None:
     records.action("m-1", 3, tool="send_email", started_at=time_text(9e6))
 
 
+def exports() -> tuple[Entry, ...]:
+    return console_chain().list_entries(limit=5, kinds=["exported"])
+
+
 def test_the_file_alone_tells_weeks_later_what_was_called_what_became_of_it_and_who_said_so(story: None, aud: User) -> None:
     lines = taken_out(aud)
 
@@ -232,7 +236,7 @@ def test_it_takes_a_right_on_every_tool_of_the_store(
     page = browser(who).get("/agents/main/m-1/").content.decode()
     assert (answer.status_code, browser(who).post(PATH).status_code) == (status, status)
     assert ("Take out its replay" in text_of(page)) is (status == 200)
-    assert bool(console_chain().list_entries(limit=1)) is (status == 200)
+    assert bool(exports()) is (status == 200)
 
 
 def test_the_api_hands_out_the_same_says_so_in_the_history_and_knows_no_other_agent(
@@ -246,13 +250,13 @@ def test_the_api_hands_out_the_same_says_so_in_the_history_and_knows_no_other_ag
 
     assert response["Content-Type"] == "application/x-ndjson"
     assert [line["kind"] for line in lines] == ["replay", "call", "replay_end"]
-    entry = console_chain().list_entries(limit=1)[0]
+    entry = exports()[0]
     assert (entry.kind, entry.actor, entry.agent) == ("exported", "operator aud", "m-1")
     assert entry.detail["filter"] == {"store": "main", "agent": "m-1"}
     assert caller.get("agents/main/nobody/replay")[0] == 404
     assert caller.get("agents/nowhere/m-1/replay")[0] == 404
     assert caller.get("agents/main/m-1/replay", limit=1)[0] == 422
-    assert len(console_chain().list_entries(limit=5)) == 1
+    assert len(exports()) == 1
 
 
 def test_a_get_of_the_pages_address_takes_nothing_out(memory: RecordWriter, aud: User) -> None:
@@ -261,7 +265,7 @@ def test_a_get_of_the_pages_address_takes_nothing_out(memory: RecordWriter, aud:
     response = browser(aud).get(PATH)
 
     assert (response.status_code, response["Location"]) == (302, "/agents/main/m-1/")
-    assert console_chain().list_entries(limit=1) == ()
+    assert exports() == ()
 
 
 def test_the_command_writes_the_same_file_and_never_over_another(story: None, aud: User, tmp_path: Path) -> None:
@@ -295,4 +299,4 @@ def test_a_command_that_cannot_leaves_no_file_and_no_entry(
 
     assert (said.code, "\n" in said.err.strip()) == (code, False)
     assert list(tmp_path.iterdir()) == []
-    assert console_chain().list_entries(limit=1) == ()
+    assert exports() == ()

@@ -17,7 +17,7 @@ from console.models import ExportRecord, Grant, Verification
 from console.services import journal, verification
 from tests.console.test_commands import run
 from tests.console.test_commands_audit import settle_three
-from tests.console.view_helpers import browser
+from tests.console.view_helpers import browser, text_of
 from tests.recall_writer import RecordWriter
 from tests.store.memory_writer import MemoryWriter
 
@@ -241,3 +241,22 @@ def test_a_manifest_is_its_exporters_alone(decided: MemoryWriter, aud: User, ana
 
     assert browser(aud).get(f"/history/exports/{record.key}/manifest/").status_code == 200
     assert browser(ana).get(f"/history/exports/{record.key}/manifest/").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_people_change_and_what_is_refused_read_as_sentences(memory: RecordWriter, auditor: Client) -> None:
+    changed = {"roles": [["viewer"], ["auditor in store main", "viewer"]], "may come in": [None, True]}
+    journal.record("role_changed", actor="admin amy", detail={"about": "bob", "changed": changed})
+    journal.record(
+        "denied", actor="user ben", reason="you need a role", detail={"about": "action claim", "why": "forbidden", "times": 4}
+    )
+    journal.record("locked_out", actor="somebody", detail={"about": "ana"})
+
+    lines = [text_of(one) for one in auditor.get("/history/").content.decode().split('<li class="entry">')[1:]]
+
+    assert "somebody gave too many wrong passwords of ana" in lines[0]
+    assert "user ben was turned away from action claim (4 times within a minute) “you need a role”" in lines[1]
+    assert (
+        "admin amy changed the roles of bob may come in: nothing → yes roles: viewer → auditor in store main, viewer" in lines[2]
+    )
+    assert "this console" in lines[2]
