@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -479,3 +480,22 @@ def test_changing_nothing_is_no_entry(world: World) -> None:
 
     assert newest() == before
     assert not Token.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_changes_at_one_moment_the_second_tells_what_the_first_left(person: Cast) -> None:
+    user = person("bob", "viewer")
+
+    def give(role: str) -> None:
+        try:
+            give_role(user, role, by=None)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(give, ["operator", "approver", "auditor", "admin"]))
+
+    steps = [entry.detail["changed"]["roles"] for entry in reversed(console_entries("role_changed"))]  # type: ignore[index]
+    assert steps[0][0] == ["viewer"]
+    assert [after for _, after in steps[:-1]] == [before for before, _ in steps[1:]]
+    assert steps[-1][1] == ["admin", "approver", "auditor", "operator", "viewer"]

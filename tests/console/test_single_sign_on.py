@@ -18,6 +18,7 @@ from pytest_django import Settings
 
 from console.env import SingleSignOn
 from tests.console.conftest import PASSWORD
+from tests.console.entries import console_entries
 from tests.console.view_helpers import browser, text_of
 from tests.recall_writer import RecordWriter
 from tests.resolvers.web_server import Asked, Conversation, serve
@@ -91,6 +92,8 @@ def test_somebody_new_of_an_allowed_domain_comes_in_without_a_role_under_their_v
     # And the second time it is the same account.
     assert come_back(browser())["Location"] == "/"
     assert User.objects.count() == 2
+    (entry,) = console_entries("person_added")
+    assert (entry.actor, entry.detail["about"]) == ("single sign-on", "new.person@example.com")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +159,8 @@ def test_an_account_is_linked_by_its_own_person_after_their_password_and_then_co
     client.post("/confirm/", {"password": PASSWORD})
 
     assert SocialAccount.objects.get().user == ana
+    (entry,) = console_entries("sign_on_linked")
+    assert (entry.actor, entry.detail["about"]) == ("user ana", "ana")
     stranger = browser()
     assert come_back(stranger)["Location"] == "/"
     assert stranger.get("/").wsgi_request.user == ana
