@@ -152,7 +152,7 @@ def _trips(ground: Ground, agent: str, *, calls: int = 1) -> int:
 def _crashes(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None:
     """From SIGKILL in the middle of a call until a process that is already there has the agent and its briefing; most of it is the lease."""
     forks = Forks(PRELOADED)
-    times = max(3, plan.resumes // 100)
+    times = max(1, plan.resumes // 100)
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
         stores = {url: stack.enter_context(contextlib.closing(open_agent_store(url))) for url in (ground.url, mongo_url)}
