@@ -17,6 +17,9 @@ MAX_MESSAGE_ID_BYTES = 256
 DEFAULT_TTL = timedelta(seconds=60)
 """What a ttl of 0 means."""
 
+SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""What Recall trims; Python's own strip would also take the four separators of ASCII."""
+
 ROLES = ("system", "user", "assistant", "tool")
 POINTER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "git_ref": ("sha", "branch"),
@@ -42,7 +45,7 @@ def check_name(what: str, name: object) -> str:
 
 
 def check_tool(tool: object) -> str:
-    trimmed = clean_text("tool name", tool).strip()
+    trimmed = clean_text("tool name", tool).strip(SPACES)
     if not 1 <= len(trimmed.encode()) <= MAX_TOOL_BYTES:
         raise InvalidRecord(f"action needs a tool name of at most {MAX_TOOL_BYTES} bytes, got {_said(tool)}")
     return trimmed
@@ -77,7 +80,7 @@ def check_turn(turn: NewTurn) -> NewTurn:
     """The turn as it is kept: name and message id trimmed, half surrogate pairs replaced."""
     if turn.role not in ROLES:
         raise InvalidRecord(f'turn role must be "system", "user", "assistant" or "tool", got {_said(turn.role)}')
-    brief, message_id = clean_text("turn brief", turn.brief), clean_text("turn message id", turn.message_id).strip()
+    brief, message_id = clean_text("turn brief", turn.brief), clean_text("turn message id", turn.message_id).strip(SPACES)
     if len(brief.encode()) > BRIEF_BYTES:
         raise InvalidRecord(f"turn brief must be at most {BRIEF_BYTES} bytes, got {len(brief.encode())}")
     if len(message_id.encode()) > MAX_MESSAGE_ID_BYTES:
@@ -85,7 +88,7 @@ def check_turn(turn: NewTurn) -> NewTurn:
     return NewTurn(
         role=turn.role,
         content=check_size("turn content", clean_text("turn content", turn.content)),
-        name=clean_text("turn name", turn.name).strip(),
+        name=clean_text("turn name", turn.name).strip(SPACES),
         brief=brief,
         message_id=message_id,
     )
@@ -97,7 +100,7 @@ def check_pointer(type_: object, fields: Mapping[str, str]) -> Mapping[str, str]
     if needed is None:
         raise InvalidRecord(f"pointer type must be one of {', '.join(POINTER_FIELDS)}, got {_said(type_)}")
     texts = {clean_text("pointer field", name): clean_text(f"pointer field {name}", value) for name, value in fields.items()}
-    kept = {name: value for name, value in texts.items() if value.strip()}
+    kept = {name: value for name, value in texts.items() if value.strip(SPACES)}
     if not any(name in kept for name in needed):
         raise InvalidRecord(f"a {type_} pointer needs one of: {', '.join(needed)}")
     return kept

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from actions.limits import SPACES
 from actions.records import Action, ActionClass, ActionStatus, Output, Pointer, Turn, WorkingState
 from actions.times import SECOND, Instant, format_rfc3339
 
@@ -23,7 +24,6 @@ _OUTPUT_TOKENS = 8
 
 # What Go calls a space; Python's own split would also part at the four separators of ASCII.
 _SPACE = re.compile(r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _FIELDS = ("repo", "branch", "sha", "uri", "image", "lockfile_hash", "setup", "kind", "id", "url", "command", "port")
 
 _FIRST_START = "You are agent {}, starting for the first time. Nothing was recorded by an earlier run.\n"
@@ -177,7 +177,7 @@ def _state(state: WorkingState | None, show: Callable[[str], str]) -> Iterable[s
 
 
 def _line(label: str, text: str, show: Callable[[str], str]) -> str:
-    said = text.strip(_SPACES)
+    said = text.strip(SPACES)
     return f"{label}: {show(said)}\n" if said else ""
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -35,6 +36,7 @@ from actions.errors import (
 from actions.keys import action_key, args_ref, result_ref
 from actions.limits import (
     DEFAULT_TTL,
+    SPACES,
     check_agent_id,
     check_class,
     check_end_status,
@@ -79,6 +81,8 @@ NO_RESOLVER = "interrupted; no resolver to check whether it happened"
 COULD_NOT_TELL = "could not tell whether it happened"
 MAX_OPEN = 100_000
 """How many open actions of one agent are read; one that has more is broken otherwise."""
+SETTLED_AT_ONCE = 100
+"""How many interrupted actions one transaction of a resume settles: however many there are, no server is silent for long."""
 MAX_RECENT_TURNS = 200
 SUMMARY_BYTES = 200
 
@@ -301,7 +305,7 @@ class DurableAgent:
             status=check_end_status(status),
             result=value_text("result", result),
             error=clean_text("error", error),
-            resolution=clean_text("resolution", resolution).strip(),
+            resolution=clean_text("resolution", resolution).strip(SPACES),
         )
         said = None if turn is None else check_turn(turn)
 
@@ -380,7 +384,7 @@ class DurableAgent:
 
     def milestone(self, text: str, *, progress: str = KEPT) -> WorkingState:
         """The next version of the working state with this as its last milestone."""
-        given = {"last_milestone": clean_text("milestone", text)}
+        given = {"last_milestone": clean_text("milestone", text).strip(SPACES)}
         if progress is not KEPT:
             given["progress"] = clean_text("progress", progress)
         return self._update_state(given)
@@ -447,13 +451,14 @@ class DurableAgent:
     # --- resuming ---
 
     def _settle_interrupted(self) -> None:
-        """What an earlier process left open, as Recall's resume does it, in one transaction; then the resolver, then the briefing."""
+        """What an earlier process left open, as Recall's resume does it; then the resolver, then the briefing. A crash in between is no harm:
+        the next resume settles what is left."""
         records = self._load()
         now = time_ns()
         settled = [end for action in records.open_actions if (end := _interrupted(action, now)) is not None]
-        if settled:
-            changes = tuple(Change(action, Condition.OPEN) for action in settled)
-            self._write(("settle",), lambda lease: _Plan(changes, None))
+        for start in range(0, len(settled), SETTLED_AT_ONCE):
+            changes = tuple(Change(action, Condition.OPEN) for action in settled[start : start + SETTLED_AT_ONCE])
+            self._write(("settle", start), partial(_as_planned, _Plan(changes, None)))
         if self._resolver is not None and records.open_actions and self.reconcile(self._resolver):
             records = self._load()
             self.briefing = self._brief(records, records.open_actions)
@@ -490,7 +495,7 @@ class DurableAgent:
 
     def _told(self, action: Action, end: End) -> NewTurn:
         """The turn of a settlement, in the words of Recall's reconcile; of an abandoned one too, or its model would go on waiting for it."""
-        resolution = end.resolution.strip() or action.resolution
+        resolution = end.resolution.strip(SPACES) or action.resolution
         told = ActionEnd(
             status=ActionStatus(end.status), reason=resolution, resolution=resolution, result=end.result, error=end.error
         )
@@ -695,12 +700,18 @@ class DurableAgent:
                 return ref
 
 
+def _as_planned(plan: _Plan, lease: Lease) -> _Plan:
+    """A plan that needs no number and no lease."""
+    return plan
+
+
 def _interrupted(action: Action, now: int) -> Action | None:
     """An open action as the next resume leaves it; None where it stays as it is (recall-records 7)."""
+    cleared = replace(action, result="", result_ref="", error="")  # as every end replaces them
     if action.action_class is ActionClass.PURE:
-        return replace(action, status=ActionStatus.ABANDONED, resolution=PURE_GIVEN_UP, ended_at=now)
+        return replace(cleared, status=ActionStatus.ABANDONED, resolution=PURE_GIVEN_UP, ended_at=now)
     if action.action_class is ActionClass.EXTERNAL and action.status is ActionStatus.STARTED:
-        return replace(action, status=ActionStatus.UNKNOWN, resolution=NO_RESOLVER)
+        return replace(cleared, status=ActionStatus.UNKNOWN, resolution=NO_RESOLVER)
     return None
 
 

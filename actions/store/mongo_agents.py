@@ -123,7 +123,15 @@ def write(
     if db[LEASES].update_one(fence, {"$inc": {"fenced_writes": Int64(1)}}, session=session).matched_count != 1:
         raise LeaseLost(lease)
     opened = [each for each in stored if each.condition is Condition.OPEN]
-    if opened and records.bulk_write([_closing(each) for each in opened], session=session).matched_count != len(opened):
+    if len(opened) == 1:
+        closed = records.update_one(_open([opened[0].record_id]), _closing(opened[0]), session=session).matched_count
+    elif opened:
+        # Looked at first, in this snapshot: whoever changes one of them until we commit conflicts with our writing it.
+        found = [row["_id"] for row in records.find(_open([each.record_id for each in opened]), {"_id": 1}, session=session)]
+        closed = len(found)
+        if closed == len(opened):
+            records.bulk_write([UpdateOne({"_id": each.record_id}, _closing(each)) for each in opened], session=session)
+    if opened and closed != len(opened):
         _explain_not_open(name, records, lease, opened, session)
     others = [_writing(each, shapes.vector_fields(dimension)) for each in stored if each.condition is not Condition.OPEN]
     if others:
@@ -138,9 +146,13 @@ def write(
         raise StoreUnusable(name, f"the registry has no document of {collection} any more")
 
 
-def _closing(each: Stored) -> UpdateOne:
+def _open(ids: list[str]) -> dict[str, Any]:
     is_open = [shapes.entry("record", "action"), shapes.entry("status", {"$in": sorted(OPEN_STATUSES)})]
-    return UpdateOne({"_id": each.record_id, "$and": is_open}, {"$set": shapes.written_fields(each.metadata)})
+    return {"_id": {"$in": ids} if len(ids) > 1 else ids[0], "$and": is_open}
+
+
+def _closing(each: Stored) -> dict[str, Any]:
+    return {"$set": shapes.written_fields(each.metadata)}
 
 
 def _writing(each: Stored, vector: dict[str, Any]) -> InsertOne[dict[str, Any]] | UpdateOne:
@@ -154,18 +166,17 @@ def _writing(each: Stored, vector: dict[str, Any]) -> InsertOne[dict[str, Any]] 
 def _explain_not_open(
     name: str, records: Documents[dict[str, Any]], lease: Lease, opened: Sequence[Stored], session: ClientSession
 ) -> None:
-    """Which action is not open, and what it is. What this transaction closed is seen in it too, so ours are told by their epoch and text."""
-    ours = {each.record_id: shapes.written_fields(each.metadata)["m"] for each in opened}
-    rows = {row["_id"]: row for row in records.find({"_id": {"$in": list(ours)}}, {"m": 1, "md": 1}, session=session)}
+    """Which action is not open, and what it is: none of them was written yet. Always raises."""
+    ids = [each.record_id for each in opened]
+    rows = {row["_id"]: row for row in records.find({"_id": {"$in": ids}}, {"m": 1, "md": 1}, session=session)}
     for each in opened:
         ref = ActionRef(name, lease.agent, each.metadata["seq"])
-        row = rows.get(each.record_id)
-        if row is None:
+        if each.record_id not in rows:
             raise ActionNotFound(ref)
-        action = _decoded(decode_action, row)
+        action = _decoded(decode_action, rows[each.record_id])
         if isinstance(action, Unreadable):
             raise RecordUnreadable(action.record_id, action.problem)
-        if not action.is_open and (row["m"] != ours[each.record_id] or len(opened) == 1):
+        if not action.is_open:
             raise ActionNotOpen(ref, action)
     raise WriteConflict(name, f"an action of agent {lease.agent} is not open any more")
 

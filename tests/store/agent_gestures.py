@@ -45,9 +45,19 @@ class LosingAnswers:
         self._store = store
         self.lose_after = False
         self.lose_before = False
+        self.lose_renewals = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    def renew_lease(self, lease: Lease, *, ttl: timedelta, in_doubt: int = 0) -> Lease:
+        """Renewed every other time, and never answered."""
+        if self.lose_renewals:
+            self.lose_renewals -= 1
+            if self.lose_renewals % 2:
+                self._store.renew_lease(lease, ttl=ttl, in_doubt=in_doubt)
+            raise StoreUnavailable(self._store.name, "the answer was lost", may_be_written=True)
+        return self._store.renew_lease(lease, ttl=ttl, in_doubt=in_doubt)
 
     def write(self, lease: Lease, changes: Sequence[Change]) -> None:
         before, after = self.lose_before, self.lose_after

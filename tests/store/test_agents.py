@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -478,18 +479,20 @@ def test_reconcile_writes_each_end_with_the_turn_that_tells_it(backend: Backend)
     assert "given_up({})" not in briefing
 
 
-def test_all_of_five_hundred_open_actions_are_settled_at_the_resume(backend: Backend) -> None:
+def test_all_open_actions_are_settled_at_the_resume_however_many(backend: Backend) -> None:
     store = store_of(backend)
     lease = take(store, "pod-a:1:aaaa")
     kinds = [ActionClass.EXTERNAL, ActionClass.PURE]
-    store.write(lease, [Change(replace(an_action(seq), action_class=kinds[seq % 2]), Condition.NEW) for seq in range(1, 501)])
+    for start in range(1, 421, 105):  # Recall itself would settle 200
+        changes = [replace(an_action(seq), action_class=kinds[seq % 2]) for seq in range(start, start + 105)]
+        store.write(lease, [Change(action, Condition.NEW) for action in changes])
     store.release_lease(lease)
 
     with process(store) as agent:
         opened = agent.pending_actions()
-        assert len(opened) == 250
+        assert len(opened) == 210
         assert {action.status for action in opened} == {ActionStatus.UNKNOWN}
-        assert agent.begin_action("next", {}, "pure").seq == 501
+        assert agent.begin_action("next", {}, "pure").seq == 421
 
 
 def test_a_deferred_agent_changes_nothing_until_it_has_the_lease(backend: Backend) -> None:
@@ -656,3 +659,30 @@ def test_the_lease_is_kept_alive_in_the_background_and_no_more_after_the_release
     lease = backend.recall.lease_of(AGENT)
     assert lease is not None
     assert lease[2] == "released"
+
+
+def test_an_agent_that_is_forgotten_is_not_kept_alive(backend: Backend) -> None:
+    agent = DurableAgent.resume(store_of(backend), AGENT)
+    assert agent._keeper is not None
+    thread = agent._keeper._thread
+
+    del agent
+    gc.collect()
+    thread.join(5)
+
+    assert not thread.is_alive()
+    assert backend.recall.lease_of(AGENT) is not None
+
+
+def test_several_threads_of_one_agent_take_each_number_once(backend: Backend) -> None:
+    with process(store_of(backend)) as agent:
+
+        def work(name: str) -> list[int]:
+            began = [agent.begin_action(name, {}, "external") for _ in range(6)]
+            return [agent.end_action(action, "done", turn=NewTurn("tool", name)).seq for action in began]
+
+        one, two = race(partial(work, "one"), partial(work, "two"))
+
+        assert sorted(one + two) == list(range(1, 13))  # type: ignore[operator]
+        assert [turn.seq for turn in agent.recent_turns()] == list(range(1, 13))
+        assert agent.pending_actions() == ()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -24,10 +25,11 @@ from cryptography.x509.oid import NameOID
 from pymongo import monitoring
 
 from actions.errors import LeaseLive, StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable, WriteConflict
-from actions.records import ActionRef, ActionStatus, NewEntry, Settled
+from actions.records import ActionRef, ActionStatus, NewEntry, NewTurn, Settled
 from actions.store import mongo_connection, open_store
 from actions.store.deadlines import Timeouts
 from actions.store.mongo import MongoStore
+from agents.harness import DurableAgent
 from local import mongo, processes
 from local.mongo import Mongo
 from tests.mongo_writer import MongoWriter
@@ -649,3 +651,51 @@ def test_a_lost_answer_leaves_it_open_and_asking_again_finds_what_was_written(pa
     assert recall.body_of("a:act:1")["status"] == "done"
     again = decide(store, ref, decision_id="decision-1")
     assert (again.is_repeat, again.turn_seq, store.read_head().number) == (True, 3, 1)
+
+
+# --- an agent's own process ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{"errorCode": 8000}, {"closeConnection": True}], ids=["an error", "a lost connection"])
+@pytest.mark.parametrize(
+    ("command", "skip"), [("update", 0), ("update", 1), ("insert", 0), ("update", 3), ("commitTransaction", 0)]
+)
+def test_an_agents_write_is_never_half_written_and_is_asked_for_again(
+    pair: MongoPair, hasty: MongoStore, command: str, skip: int, how: dict[str, object]
+) -> None:
+    recall = pair[1]
+    with DurableAgent.resume(hasty, "a") as agent:
+        action = agent.begin_action("send_email", {}, "external")
+        before = look_at_world(hasty, recall, "a")
+        end = partial(agent.end_action, action, "done", result="x" * 9000, turn=NewTurn("tool", "sent"))
+
+        with failing(recall, command, skip=skip, times=1000, **how), pytest.raises(StoreError) as caught:
+            end()
+
+        assert getattr(caught.value, "may_be_written", False) == (command == "commitTransaction")
+        assert look_at_world(hasty, recall, "a") == before
+        assert end().status == "done"
+        assert [turn.content for turn in agent.recent_turns()] == ["sent"]
+        assert recall.revision() == before.revision + 3
+
+
+def test_an_agents_gesture_whose_answer_was_lost_is_found_written(pair: MongoPair, address: str) -> None:
+    recall = pair[1]
+    server = urlsplit(address)
+    with closing(Wire(server.hostname or "", server.port or 0)) as wire:
+        through = address.replace(f":{server.port}/", f":{wire.port}/")
+        with closing(MongoStore(through, timeouts=IMPATIENT)) as behind, DurableAgent.resume(behind, "a") as agent:
+            begin = partial(agent.begin_action, "send_email", {}, "external")
+            end = partial(agent.end_action, 1, "done", turn=NewTurn("tool", "sent"))
+            for gesture in (begin, end):
+                wire.is_armed = True
+                with pytest.raises(StoreUnavailable) as caught:
+                    gesture()
+                wire.is_armed = False
+                assert caught.value.may_be_written
+                revision = recall.revision()
+
+                assert gesture().seq == 1
+
+                assert recall.revision() == revision
+    assert recall.record_ids() == ["a:act:1", "a:turn:1"]

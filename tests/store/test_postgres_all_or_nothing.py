@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,9 +17,10 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from actions.errors import ActionNotFound, LeaseLive, StoreError, StoreUnavailable, WriteConflict
-from actions.records import ActionRef, NewEntry, Settled, Turn
+from actions.errors import ActionNotFound, LeaseLive, LeaseLost, StoreError, StoreUnavailable, WriteConflict
+from actions.records import Action, ActionRef, Lease, NewEntry, NewTurn, Settled, Turn
 from actions.store.postgres import PostgresStore
+from agents.harness import DurableAgent
 from tests.recall_writer import RecallWriter, run_on, turn_metadata
 from tests.store.gestures import an_end, decide, look_at_world, verify
 
@@ -104,10 +107,11 @@ def test_a_connection_that_dies_in_the_commit_leaves_it_open_and_asking_again_se
 
 
 class Wire:
-    """Stands between a client and the server; once armed, it delivers the client's COMMIT and swallows the answer."""
+    """Stands between a client and the server; once armed, it delivers the client's COMMIT and swallows the answer, known by its `tag`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, tag: bytes = b"COMMIT\x00") -> None:
         self._upstream = (host, port)
+        self._tag = tag
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.is_armed = False
@@ -132,7 +136,7 @@ class Wire:
 
     def _back(self, server: socket.socket, client: socket.socket) -> None:
         while data := _received(server):
-            if self.is_armed and b"COMMIT\x00" in data:
+            if self.is_armed and self._tag in data:
                 break  # the command tag: it is written, and nobody will hear of it
             client.sendall(data)
         for end in (client, server):
@@ -169,6 +173,56 @@ def test_a_lost_answer_leaves_it_open_and_asking_again_finds_what_was_written(
     assert (again.is_repeat, again.turn_seq) == (True, 1)
     assert len(store.list_turns("a", limit=5)) == 1
     assert store.read_head().number == 1
+
+
+# --- an agent's own process --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", [RAISE, DIE], ids=["an error", "a killed connection"])
+@pytest.mark.parametrize("moment", ["closing the action", "writing the turn", "writing the output", "moving the revision"])
+def test_an_agents_write_is_never_half_written_and_is_asked_for_again(
+    alone: tuple[PostgresStore, RecallWriter], moment: str, act: str
+) -> None:
+    store, recall = alone
+    with DurableAgent.resume(store, "a") as agent:
+        action = agent.begin_action("send_email", {}, "external")
+        before = look_at_world(store, recall, "a")
+        sabotage(recall, *MOMENTS[moment], act)
+        end = partial(agent.end_action, action, "done", result="x" * 9000, turn=NewTurn("tool", "sent"))
+
+        with pytest.raises(StoreError) as caught:
+            end()
+
+        assert getattr(caught.value, "may_be_written", False) == (act == DIE)
+        assert look_at_world(store, recall, "a") == before
+        recall.run("DROP FUNCTION public.injected CASCADE")
+        assert end().status == "done"
+        assert [turn.content for turn in agent.recent_turns()] == ["sent"]
+        assert recall.revision() == before.revision + 3
+
+
+def test_an_agents_gesture_whose_answer_was_lost_is_found_written(
+    alone: tuple[PostgresStore, RecallWriter], alone_url: str
+) -> None:
+    recall = alone[1]
+    server = urlsplit(alone_url)
+    with closing(Wire(server.hostname or "", server.port or 0, tag=b"SELECT 1\x00")) as wire:
+        address = re.sub(r"@[^/]+/", f"@127.0.0.1:{wire.port}/", alone_url) + "?sslmode=disable&gssencmode=disable"
+        with closing(PostgresStore(address)) as through, DurableAgent.resume(through, "a") as agent:
+            begin = partial(agent.begin_action, "send_email", {}, "external")
+            end = partial(agent.end_action, 1, "done", turn=NewTurn("tool", "sent"))
+            for gesture in (begin, end):
+                wire.is_armed = True
+                with pytest.raises(StoreUnavailable) as caught:
+                    gesture()
+                wire.is_armed = False
+                assert caught.value.may_be_written
+                revision = recall.revision()
+
+                assert gesture().seq == 1
+
+                assert recall.revision() == revision
+    assert recall.record_ids() == ["a:act:1", "a:turn:1"]
 
 
 # --- waiting for others ------------------------------------------------------------------------------------------------
@@ -241,6 +295,47 @@ def test_a_write_in_flight_is_waited_for_and_its_turn_counted(
     assert isinstance(answer, Settled), answer
     assert answer.turn_seq == 5
     assert [turn.content for turn in store.list_turns("a", limit=2) if isinstance(turn, Turn)] == ["done", "my last words"]
+
+
+def test_an_agents_write_that_meets_a_takeover_under_way_waits_and_is_fenced(
+    pg: tuple[PostgresStore, RecallWriter], rival: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    store, recall = pg
+    agent = DurableAgent.resume(store, "a")
+    agent.begin_action("send_email", {}, "external")
+    before = recall.record_ids(), recall.body_of("a:act:1"), recall.revision()
+    run_on(recall, rival, "UPDATE {leases} SET epoch = epoch + 1, holder = 'b' WHERE collection = %s", [recall.collection])
+
+    ended = in_background(lambda: agent.end_action(1, "done", turn=NewTurn("tool", "sent")))
+    wait_until_blocked(recall, rival)
+    rival.commit()
+
+    assert isinstance(ended(), LeaseLost)
+    assert (recall.record_ids(), recall.body_of("a:act:1"), recall.revision()) == before
+
+
+def test_a_takeover_that_meets_an_agents_write_under_way_waits_for_it(
+    pg: tuple[PostgresStore, RecallWriter], rival: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    store, recall = pg
+    agent = DurableAgent.resume(store, "a")
+    recall.lease("a", agent.holder, 1, "expired")
+    run_on(
+        recall, rival, "SELECT 1 FROM {collections} WHERE name = %s FOR UPDATE", [recall.collection]
+    )  # what a write needs last
+
+    begun = in_background(lambda: agent.begin_action("send_email", {}, "external"))
+    wait_until_blocked(recall, rival)
+    (writer,) = blocked_by(recall, rival.info.backend_pid)
+    taken = in_background(lambda: store.acquire_lease("a", holder="b", ttl=timedelta(seconds=60)))
+    until(lambda: blocked_by(recall, writer))
+    rival.commit()
+
+    assert isinstance(begun(), Action)
+    lease = taken()
+    assert isinstance(lease, Lease), lease
+    assert (lease.holder, lease.epoch) == ("b", 2)
+    assert [action.seq for action in store.load_agent("a").open_actions] == [1]
 
 
 def test_an_agent_that_resumes_during_a_settle_waits_and_reads_the_turn(
