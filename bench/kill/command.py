@@ -42,6 +42,7 @@ class Asked:
     setups: tuple[str, ...] = SETUPS
     tools: tuple[str, ...] = ("lookup_order", "save_invoice", "send_email")
     points: tuple[str, ...] = POINTS
+    lease_s: float = LEASE_S
 
 
 def bench_kill(asked: Asked, tell: Callable[[str], None]) -> Tally:
@@ -124,10 +125,10 @@ def laid(asked: Asked, setups: set[str]) -> Iterator[tuple[Site, str]]:
         store = open_agent_store(records.ours, name="kill")
         stack.callback(store.close)
         store.create_records()
-        site = Site(records=records, store=store, folder=folder, lease_s=LEASE_S, forks=forks)
+        site = Site(records=records, store=store, folder=folder, lease_s=asked.lease_s, forks=forks)
         if needs_console:
             operator = stack.enter_context(console(records, server.create_database("console"), folder))
-            site = Site(records=records, store=store, folder=folder, lease_s=LEASE_S, forks=forks, decide=operator.decide)
+            site = Site(records=records, store=store, folder=folder, lease_s=asked.lease_s, forks=forks, decide=operator.decide)
         yield site, store.check().server
 
 

@@ -153,7 +153,7 @@ def a_row(setup: str, tool: str, point: str, **counts: Any) -> Row:
 def test_a_killed_agent_doubles_its_email_with_ordinary_tools_and_an_operator_keeps_it_from_doing_so(tmp_path: Path) -> None:
     setups = ("ordinary", "durable+operator")
     file = tmp_path / "kill.json"
-    asked = Asked(store="", trials=1, jobs=2, file=file, setups=setups, tools=("send_email",), points=POINTS[:2])
+    asked = Asked(store="", trials=1, jobs=4, file=file, setups=setups, tools=("send_email",), points=POINTS[:2], lease_s=1)
     told: list[str] = []
 
     tally = bench_kill(asked, told.append)
