@@ -95,7 +95,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--full", dest="effort", action="store_const", const="full", help="a million actions, every agent resumed"
     )
     parser.add_argument(
-        "--jobs", type=_positive, default=1, metavar="N", help="so many at once: settles, on both sides, or trials of kill"
+        "--jobs", type=_positive, metavar="N", help="so many at once: settles, on both sides (1), or trials of kill (4)"
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the report to this file; kill goes on with what is in it"
@@ -111,6 +111,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.name != KILL and (args.store or args.trials):
         parser.error("--store and --trials belong to kill")
+    args.jobs = args.jobs or (4 if args.name == KILL else 1)
     return args
 
 

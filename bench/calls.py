@@ -74,7 +74,7 @@ class Theirs:
 
 
 def bench_calls(ground: Ground, plan: Plan, report: Report) -> None:
-    """The same call of agents with a like history, in turn: ours, the client's, ours on MongoDB. Each commit waits for the disk."""
+    """The same call of agents with a like history: ours and the client's in turn, then ours on MongoDB. Each commit waits for the disk."""
     with documents() as mongo_url:
         _calls(ground, plan, report, mongo_url)
         _crashes(ground, plan, report, mongo_url)
@@ -101,10 +101,12 @@ def _calls(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None:
         sides: dict[str, Caller] = {
             "Settle": Ours(_resumed(stack, ground.url, mine)),
             "Recall": Theirs(stack.enter_context(stack.enter_context(ground.client()).resume(other))),
-            "Settle on MongoDB": Ours(_resumed(stack, mongo_url, mine)),
         }
         bare = _in_turn({name: side.call for name, side in sides.items()}, plan.settles)
         told = _in_turn({name: side.call_and_tell for name, side in sides.items()}, plan.settles)
+        on_mongo = Ours(_resumed(stack, mongo_url, mine))
+        bare |= _in_turn({ON_MONGO: on_mongo.call}, plan.settles)
+        told |= _in_turn({ON_MONGO: on_mongo.call_and_tell}, plan.settles)
     trips = _trips(ground, witness) - _trips(ground, again, calls=0)
     for what, samples in ((BARE, bare), (TOLD, told)):
         middle = sorted(samples["Recall"])[(len(samples["Recall"]) - 1) // 2]
@@ -127,13 +129,17 @@ BARE = "begin + end"
 TOLD = "begin + end + turn"
 
 
+ON_MONGO = "Settle on MongoDB"
+
+
 def _in_turn(works: dict[str, Callable[[], None]], times: int) -> dict[str, list[float]]:
+    """Each as often first as last: what one leaves to the disk, the next one waits for."""
     for work in works.values():
         for _ in range(WARM_UP):
             work()
     samples: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(times):
-        for name, work in works.items():
+    for turn in range(times):
+        for name, work in sorted(works.items(), reverse=bool(turn % 2)):
             samples[name].append(clock(work))
     return samples
 
@@ -152,7 +158,7 @@ def _trips(ground: Ground, agent: str, *, calls: int = 1) -> int:
 def _crashes(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None:
     """From SIGKILL in the middle of a call until a process that is already there has the agent and its briefing; most of it is the lease."""
     forks = Forks(PRELOADED)
-    times = max(3, plan.resumes // 100)
+    times = max(1, plan.resumes // 100)
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
         stores = {url: stack.enter_context(contextlib.closing(open_agent_store(url))) for url in (ground.url, mongo_url)}
@@ -160,7 +166,7 @@ def _crashes(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None
         sides: dict[str, tuple[Callable[[str, str], None], str, Callable[[str], None]]] = {
             "Settle": (die_as_ours, ground.url, lambda agent: _come_back(stores[ground.url], agent)),
             "Recall": (die_as_theirs, ground.url, lambda agent: _come_back_as_theirs(client, agent)),
-            "Settle on MongoDB": (die_as_ours, mongo_url, lambda agent: _come_back(stores[mongo_url], agent)),
+            ON_MONGO: (die_as_ours, mongo_url, lambda agent: _come_back(stores[mongo_url], agent)),
         }
         for _ in range(times):
             for name, (die, url, come_back) in sides.items():

@@ -19,7 +19,11 @@ from demo.world import World
 
 
 class TrialFailed(Exception):
-    """A process did not end as it should: the trial says nothing, and is not counted."""
+    """A resumed process did not finish, or something is not as it must be. The trial is not counted."""
+
+
+class NotKilled(TrialFailed):
+    """The first process ended before it came to its point, so that there was no trial: it may be made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,8 @@ def run_trial(site: Site, cell: Cell, number: int) -> Outcome:
     An operator decides before the agent resumes in every other trial, and in the rest after it has resumed and stopped before the call in doubt.
 
     Raises:
-        TrialFailed: a process was not killed at its point, or a resumed one did not finish. The folder stays, with its log.
+        NotKilled: a process was not killed at its point.
+        TrialFailed: a resumed one did not finish. The folder stays, with its log.
     """
     setup, tool, point = cell
     agent = f"kill-{uuid4().hex[:16]}"
@@ -67,12 +72,12 @@ def _check_place(site: Site, life: Life, tool: str, point: str) -> None:
     stored = len(effects_in(World(life.folder)).get(tool, ()))
     wanted = 1 if tool in EFFECTS and point != BEFORE_EFFECT else 0
     if stored != wanted:
-        raise TrialFailed(f"{life.setup}, {tool} {point}: killed with {stored} effects stored, not {wanted} (see {life.folder})")
+        raise NotKilled(f"{life.setup}, {tool} {point}: killed with {stored} effects stored, not {wanted} (see {life.folder})")
     if life.setup == "ordinary":
         return
     newest = max(actions_of(site.store, life.agent), key=lambda action: action.seq, default=None)
     if newest is None or newest.tool != tool or newest.is_open == (point == AFTER_RETURN):
-        raise TrialFailed(f"{life.setup}, {tool} {point}: killed elsewhere; the newest action is {newest}")
+        raise NotKilled(f"{life.setup}, {tool} {point}: killed elsewhere; the newest action is {newest}")
 
 
 def effects_in(world: World) -> dict[str, list[str]]:
@@ -92,7 +97,13 @@ def actions_of(store: ActionStore, agent: str) -> list[Action]:
 def _live(site: Site, life: Life, *, ends: int) -> None:
     code = site.forks.run(live, life)
     if code != ends:
-        log = life.folder / "agent.log"
-        last = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
-        said = f": {last[0]}" if last else ""
-        raise TrialFailed(f"{life.setup}, {life.tool or 'resumed'} {life.point}: ended with {code}, not {ends}{said} (see {log})")
+        kind = TrialFailed if ends == 0 else NotKilled
+        where = f"{life.setup}, {life.tool or 'resumed'} {life.point}"
+        raise kind(f"{where}: ended with {code}, not {ends}: {_complaint(life.folder / 'agent.log')}")
+
+
+def _complaint(log: Path) -> str:
+    """The line of a traceback that says what it is."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    said = [line for line in lines if line and not line.startswith((" ", "During task"))]
+    return f"{said[-1][:300]} (see {log})" if said else f"it said nothing (see {log})"

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from actions.records import NewEntry
+from actions.records import Entry, NewEntry
 from actions.replay import FORMAT
 from actions.tool_rules import NO_RULES
 from console.models import Decision, Inquiry, StoredVerdict
