@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from actions.digests import canonical_json
@@ -111,6 +111,11 @@ def read_entry(link: Link) -> Entry:
     """
     try:
         said = json.loads(link.text)
+        for name in _TEXTS:
+            _require_type(said, name, str)
+        _require_type(said, "number", int)
+        _require_type(said, "seq", int, type(None))
+        _require_type(said, "detail", dict)
         return Entry(
             chain=said["chain"],
             number=said["number"],
@@ -132,6 +137,27 @@ def read_entry(link: Link) -> Entry:
         )
     except (KeyError, TypeError, ValueError, RecursionError) as exc:
         raise ValueError(f"not an audit entry: {type(exc).__name__}: {str(exc)[:120]}") from exc
+
+
+# What a row says may be anything its database's owner wrote there, and every page reads these as what they are.
+_TEXTS = (
+    "chain",
+    "at",
+    "kind",
+    "actor",
+    "agent",
+    "tool",
+    "decision_id",
+    "outcome",
+    "reason",
+    "evidence_id",
+    "content_digest",
+)
+
+
+def _require_type(said: Mapping[str, object], name: str, *types: type) -> None:
+    if type(said[name]) not in types:
+        raise TypeError(f"{name} is of type {type(said[name]).__name__}")
 
 
 RemovedBy = Callable[[Entry], ChainHead | None]
@@ -283,9 +309,15 @@ class ChainWalk:
 
 
 def show_entry(link: Link) -> Entry:
-    """The entry for a list: a row that was tampered with is shown as kind `unreadable` with its text as the reason, never left out."""
+    """The entry for a list: a row that was tampered with is shown as kind `unreadable` with what is wrong as the reason, never left out.
+
+    It keeps the number under which it stands, so that it is found there whatever its text says.
+    """
     try:
-        return read_entry(link)
+        entry = read_entry(link)
+        if entry.number != link.number:
+            raise ValueError(f"it stands as entry {link.number} and says it is entry {entry.number}")
+        return entry
     except ValueError as exc:
         return Entry(
             chain="",

@@ -352,12 +352,17 @@ def _cell(value: object) -> str:
     """A cell that no spreadsheet takes for a formula, and in which nothing is unseen or turns the rest around. `_uncell` takes it back."""
     text = "" if value is None else str(value)
     shown = text if text.isascii() and text.isprintable() and "\\u{" not in text else _escaped(text)
-    return f"'{shown}" if text.lstrip(" ").startswith(_RISKY) else shown
+    return f"'{shown}" if _takes_mark(text) else shown
 
 
 def _uncell(cell: str) -> str:
     text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), cell)
-    return text[1:] if text.startswith("'") and text[1:].lstrip(" ").startswith(_RISKY) else text
+    return text[1:] if text.startswith("'") and _takes_mark(text[1:]) else text
+
+
+def _takes_mark(text: str) -> bool:
+    """Also what already has such marks of its own gets one more: else it would lose its own when read back."""
+    return text.lstrip("'").lstrip(" ").startswith(_RISKY)
 
 
 _ESCAPE = re.compile(r"\\u\{([0-9A-F]{1,5}|10[0-9A-F]{4})\}")

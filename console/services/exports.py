@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,8 @@ class Export:
                 if link.number > head.number:
                     break
                 entry = show_entry(link)
+                if entry.kind == "unreadable":  # it says no chain to belong to, and stands in this one
+                    entry = replace(entry, chain=head.chain)
                 # A row that was tampered with goes out with the rest: the export is where it is found.
                 if entry.kind == "unreadable" or (self.filters.matches(entry) and self.may_see(name, entry.tool)):
                     yield name, entry

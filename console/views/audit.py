@@ -26,6 +26,7 @@ from console.services.checkpoints import trusted_keys
 from console.services.decide import actor_of
 from console.services.exports import FORMATS, Export, begin_export
 from console.services.verification import ask, is_running, newest_of
+from console.store_news import told
 from console.stores import EntryChain
 from console.tasks import send_verifying
 from console.views.gate import only_post, signed_in
@@ -39,7 +40,11 @@ def verification(request: HttpRequest) -> HttpResponse:
     """What the last walk through each history found."""
     chains = _chains(request, Right.HISTORY)
     newest = newest_of(chain.name for chain in chains)
-    lines = [(chain.name, newest.get(chain.name)) for chain in chains]
+    lines = [
+        (chain.name, row, told(request.user, chain.name, row.problem) if row is not None else "")
+        for chain in chains
+        for row in [newest.get(chain.name)]
+    ]
     context = {
         "lines": lines,
         "running": {row.name for row in newest.values() if is_running(row)},

@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
+from actions.store.audit import RETAINED
 from actions.times import Instant, to_datetime
 from console.access import Right, may, may_somewhere, require_known, visible, visible_chains, visible_stores
 from console.checks import recent_check, recent_checks
@@ -19,7 +20,7 @@ from console.history import changed_in, list_history, require_kind
 from console.htmx import render_part
 from console.services.people import zone_of
 from console.store_news import told
-from console.stores import CONSOLE_CHAIN, get_store
+from console.stores import CONSOLE_CHAIN, EntryChain, get_store
 from console.views.gate import signed_in
 from console.words import ENTRY_KINDS, ENTRY_OUTCOMES
 
@@ -84,6 +85,8 @@ def entry(request: HttpRequest, store: str, number: int) -> HttpResponse:
         raise Http404(missing)
     chain = next((chain for chain in visible_chains(request.user, Right.HISTORY) if chain.name == store), None)
     found = next(iter(chain.list_entries(limit=1, before=number + 1)), None) if chain else None
+    if chain and (found is None or found.number != number) and may(request.user, Right.HISTORY, store=store):
+        raise Http404(_removed(chain, number) or missing)
     if found is None or found.number != number or not may(request.user, Right.HISTORY, store=store, tool=found.tool):
         raise Http404(missing)
     context = {
@@ -94,3 +97,12 @@ def entry(request: HttpRequest, store: str, number: int) -> HttpResponse:
         "detail": json.dumps(found.detail, indent=2, ensure_ascii=True) if found.detail else "",
     }
     return render_part(request, "history/entry.html", "history/_entry_whole.html", context)
+
+
+def _removed(chain: EntryChain, number: int) -> str:
+    """Which entry says that a retention removed this one; empty where none does. Whether it is to be believed, a verification says."""
+    for retained in reversed(chain.list_entries(limit=100, kinds={RETAINED})):
+        match retained.detail.get("removed"):
+            case [_, int(last)] if number <= last:
+                return f"entry {number} of store {chain.name} was removed by age; entry {retained.number} says by whom and why"
+    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -342,13 +343,15 @@ def test_a_history_that_does_not_hold_loses_nothing(memory: RecordWriter, ana: U
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("case", ["no owner", "file there", "nothing older", "no zone"])
+@pytest.mark.parametrize("case", ["no owner", "not let in", "file there", "nothing older", "no zone"])
 def test_a_retention_that_cannot_be_done_whole_does_nothing(
     owned: RecallWriter, tmp_path: Path, case: str, settings: Settings
 ) -> None:
     path = tmp_path / "old.jsonl"
     if case == "no owner":
         settings.OWNER_URL = ""
+    if case == "not let in":
+        settings.OWNER_URL = re.sub("//[^@]*@", "//nobody:wrong@", settings.OWNER_URL)
     if case == "file there":
         path.write_text("mine")
     before = {"nothing older": "2001-01-01T00:00:00Z", "no zone": "2100-01-01"}.get(case, "2100-01-01T00:00:00Z")
@@ -357,7 +360,7 @@ def test_a_retention_that_cannot_be_done_whole_does_nothing(
 
     assert said.code == {"nothing older": 0, "no zone": 2}.get(case, 1)
     assert [link.number for link in get_store("main").iterate_links()] == [1, 2, 3]
-    assert path.exists() is (case == "file there")
+    assert [one.name for one in tmp_path.iterdir()] == (["old.jsonl"] if case == "file there" else [])
 
 
 @pytest.mark.parametrize("there", ["history.csv", "history.csv.manifest.json"])

@@ -15,6 +15,9 @@ from actions.times import SECOND, parse_rfc3339
 from console.history import HistoryFilter, list_history, number_after
 from console.models import ExportRecord, Grant, Verification
 from console.services import journal, verification
+from console.services.exports import begin_export, write_export
+from console.store_news import PLAIN
+from console.stores import get_store
 from tests.console.test_commands import run
 from tests.console.test_commands_audit import settle_three
 from tests.console.view_helpers import browser, text_of
@@ -188,7 +191,10 @@ def test_a_history_that_cannot_be_read_is_not_called_broken(memory: RecordWriter
     row.refresh_from_db()
 
     assert (row.is_known, row.is_intact, row.broken, row.missing) == (False, False, "", "")
-    assert "not known" in auditor.get("/history/verification/").content.decode()
+    page = text_of(auditor.get("/history/verification/").content.decode())
+    assert f"not known: {PLAIN}" in page
+    assert row.problem
+    assert row.problem not in page
 
 
 # --- exports ---------------------------------------------------------------------------------------------------------
@@ -259,3 +265,42 @@ def test_what_people_change_and_what_is_refused_read_as_sentences(memory: Record
     assert "admin amy changed the roles of bob may come in: nothing → yes" in lines[2]
     assert "roles: viewer → auditor in store main, viewer" in lines[2]
     assert "this console" in lines[2]
+
+
+@pytest.mark.parametrize("format_", ["csv", "jsonl"])
+def test_a_row_that_says_nothing_readable_is_taken_out_as_one_of_its_own_chain(
+    decided: MemoryWriter, tmp_path: Path, format_: str
+) -> None:
+    links = decided.kept.links
+    links[1] = links[1]._replace(text="[1, 2]")
+    file = tmp_path / f"h.{format_}"
+
+    write_export(begin_export(format_, HistoryFilter(store="main"), by="operator aud"), file)
+
+    report = verify_file(file)
+    assert [(store, chain.first_bad) for store, chain in report.chains] == [("main", 2)]
+
+
+def test_an_entry_that_a_retention_removed_is_said_to_be_removed_and_by_which_entry(
+    decided: MemoryWriter, auditor: Client
+) -> None:
+    store = get_store("main")
+    assert store.append_entry(NewEntry(kind="retained", actor="shell root", reason="age", detail={"removed": [1, 2]})).number == 4
+    del decided.kept.links[:2]
+
+    first, last, never = (text_of(auditor.get(f"/history/main/{number}/").content.decode()) for number in (1, 2, 9))
+
+    assert "entry 1 of store main was removed by age; entry 4 says by whom and why" in first
+    assert "entry 2 of store main was removed by age; entry 4 says by whom and why" in last
+    assert "store main has no entry 9" in never
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_tools_policy_became_is_said_with_the_tool(auditor: Client) -> None:
+    entry = journal.record(
+        "policy_changed", actor="admin ana", tool="send_receipt", detail={"changed": {"mode": ["propose", "settle"]}}
+    )
+
+    page = text_of(auditor.get(f"/history/console/{entry.number}/").content.decode())
+
+    assert "tool send_receipt" in page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -145,3 +145,16 @@ def test_a_row_that_lacks_a_part_is_shown_as_unreadable(name: str) -> None:
     entry = show_entry(link._replace(text=canonical_json(said)))
 
     assert (entry.kind == "unreadable") == is_part
+
+
+@given(st.sampled_from([field.name for field in fields(Entry) if field.name not in ("text", "prev", "hash")]), st.data())
+def test_a_row_whose_part_is_of_another_kind_is_shown_as_unreadable_where_it_stands(name: str, data: st.DataObject) -> None:
+    (link,), _ = chain_of([NewEntry(kind="refused", actor="operator ana", seq=3)])
+    said = json.loads(link.text)
+    others = [None, True, 1.5, "1", [], {}, 2]
+    fitting = {"seq": (type(None), int), "number": (), "detail": (dict,)}.get(name, (str,) if name != "at" else ())
+    said[name] = data.draw(st.sampled_from([other for other in others if type(other) not in fitting]))
+
+    entry = show_entry(link._replace(text=canonical_json(said)))
+
+    assert (entry.kind, entry.number, entry.detail) == ("unreadable", link.number, {})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actions.records import ChainHead, Entry, NewEntry
@@ -316,6 +316,7 @@ def test_the_command_works_with_no_database_and_no_django(tmp_path: Path) -> Non
     assert (good.stderr, bad.stderr) == ("", "")
 
 
+@example("'=")
 @given(st.one_of(wild_text, st.from_regex(r"\A(\\u\{[0-9A-F]{1,6}\}?|'?[=+ @-]|\\|\n){0,6}\Z")))
 def test_a_cell_shows_everything_reckons_with_nothing_and_is_read_back_as_it_was(text: str) -> None:
     cell = audit_file._cell(text)
