@@ -82,10 +82,7 @@ def write(
     stored = encode_changes(changes, epoch=lease.epoch)
     given = [{"id": each.record_id, "condition": each.condition.value, "metadata": each.metadata} for each in stored]
     values: dict[str, Any] = {**params, **held(lease, 0), "records": len(stored), "changes": json.dumps(given)}
-    statement = "write_new"
-    if any(each.condition is not Condition.NEW for each in stored):
-        statement = "write_records"
-        values["open_ids"] = [each.record_id for each in stored if each.condition is Condition.OPEN]
+    statement = "write_new" if all(each.condition is Condition.NEW for each in stored) else "write_records"
     try:
         fenced, allowed, written, moved = database.execute_alone(connection, statement, values, records) or (0, 0, 0, 0)
     except errors.UniqueViolation as exc:

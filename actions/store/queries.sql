@@ -354,21 +354,23 @@ SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM fence), (SELECT count
 
 -- name: write_records
 -- An agent's write of any records, as write_new, each on its condition. Everything hangs on `allowed`: it is all or nothing.
--- Records that stay keep their embedding; no agent operation searches by it.
+-- Records that stay keep their embedding; no agent operation searches by it. `coalesce` keeps the planner off the partial index of open
+-- actions, which it takes for nearly empty and would read whole: the primary key finds these. No array of ids: its unknown length makes the
+-- general plan look dear, and each write would be planned anew.
 WITH given AS MATERIALIZED (
     SELECT c.id, c.condition, c.metadata FROM jsonb_to_recordset(%(changes)s::jsonb) AS c (id text, condition text, metadata jsonb)
 ), fence AS MATERIALIZED (
     SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
         AND expires_at > to_timestamp(0) FOR SHARE
 ), opened AS MATERIALIZED (
-    SELECT r.id FROM fence CROSS JOIN {records} AS r
-    WHERE r.id = ANY(%(open_ids)s::text[]) AND r.metadata->>'record' = 'action' AND r.metadata->>'status' IN ('started', 'unknown')
+    SELECT r.id FROM fence CROSS JOIN given AS c JOIN {records} AS r ON r.id = c.id
+    WHERE c.condition = 'open' AND r.metadata->>'record' = 'action' AND coalesce(r.metadata->>'status', '') IN ('started', 'unknown')
     FOR UPDATE OF r
 ), allowed AS MATERIALIZED (
-    SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = cardinality(%(open_ids)s::text[])
+    SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = (SELECT count(*) FROM given WHERE condition = 'open')
 ), closed AS (
     UPDATE {records} AS r SET metadata = c.metadata
-    FROM allowed CROSS JOIN given AS c WHERE r.id = ANY(%(open_ids)s::text[]) AND r.id = c.id AND c.condition = 'open' RETURNING 1
+    FROM allowed CROSS JOIN given AS c WHERE r.id = c.id AND c.condition = 'open' RETURNING 1
 ), replaced AS (
     INSERT INTO {records} (id, embedding, metadata)
     SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
