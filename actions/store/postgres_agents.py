@@ -80,13 +80,11 @@ def write(
 ) -> int:
     """How many records were written: all, or 0 where an action that should be open is not."""
     stored = encode_changes(changes, epoch=lease.epoch)
-    values: dict[str, Any] = {**params, **held(lease, 0), "records": len(stored)}
-    for condition in Condition:
-        chosen = [each for each in stored if each.condition is condition]
-        values[f"{condition.value}_ids"] = [each.record_id for each in chosen]
-        values[f"{condition.value}_texts"] = [json.dumps(each.metadata) for each in chosen]
+    given = [{"id": each.record_id, "condition": each.condition.value, "metadata": each.metadata} for each in stored]
+    values: dict[str, Any] = {**params, **held(lease, 0), "records": len(stored), "changes": json.dumps(given)}
+    statement = "write_new" if all(each.condition is Condition.NEW for each in stored) else "write_records"
     try:
-        fenced, allowed, written, moved = database.execute_alone(connection, "write_records", values, records) or (0, 0, 0, 0)
+        fenced, allowed, written, moved = database.execute_alone(connection, statement, values, records) or (0, 0, 0, 0)
     except errors.UniqueViolation as exc:
         raise WriteConflict(database.name, f"a record of agent {lease.agent} that should be new is there already") from exc
     if not fenced:

@@ -336,31 +336,50 @@ UPDATE {leases} SET epoch = epoch + 1, expires_at = to_timestamp(0)
 WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch BETWEEN %(epoch)s AND %(last_epoch)s
     AND expires_at > to_timestamp(0)
 
--- name: write_records
--- An agent's write, whole: the fence, the records on their conditions, last the revision. The lease's row is shared-locked: a takeover waits
--- for us, and where we waited for one the row is looked at again as it left it. Everything else hangs on `allowed`: it is all or nothing.
--- Records that stay keep their embedding; no agent operation searches by it. Texts go as bytes (%(name)b): an array as text is escaped char by char.
+-- name: write_new
+-- An agent's write of records that are all new: the fence, the records, last the revision. The lease's row is shared-locked: a takeover waits
+-- for us, and where we waited for one the row is looked at again as it left it. The records come as one JSON text: as arrays of texts they
+-- cost more than the rest of the statement. Shorter than write_records because it stands between every tool and its call.
 WITH fence AS MATERIALIZED (
     SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
         AND expires_at > to_timestamp(0) FOR SHARE
+), inserted AS (
+    INSERT INTO {records} (id, embedding, metadata)
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
+    FROM fence CROSS JOIN jsonb_to_recordset(%(changes)s::jsonb) AS c (id text, metadata jsonb) RETURNING 1
+), moved AS (
+    UPDATE {collections} SET revision = revision + %(records)s FROM fence WHERE name = %(collection)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM fence), (SELECT count(*) FROM inserted), (SELECT count(*) FROM moved)
+
+-- name: write_records
+-- An agent's write of any records, as write_new, each on its condition. Everything hangs on `allowed`: it is all or nothing.
+-- Records that stay keep their embedding; no agent operation searches by it. `coalesce` keeps the planner off the partial index of open
+-- actions, which it takes for nearly empty and would read whole: the primary key finds these. No array of ids: its unknown length makes the
+-- general plan look dear, and each write would be planned anew.
+WITH given AS MATERIALIZED (
+    SELECT c.id, c.condition, c.metadata FROM jsonb_to_recordset(%(changes)s::jsonb) AS c (id text, condition text, metadata jsonb)
+), fence AS MATERIALIZED (
+    SELECT 1 FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s AND epoch >= %(epoch)s
+        AND expires_at > to_timestamp(0) FOR SHARE
 ), opened AS MATERIALIZED (
-    SELECT r.id FROM fence CROSS JOIN {records} AS r
-    WHERE r.id = ANY(%(open_ids)s::text[]) AND r.metadata->>'record' = 'action' AND r.metadata->>'status' IN ('started', 'unknown')
+    SELECT r.id FROM fence CROSS JOIN given AS c JOIN {records} AS r ON r.id = c.id
+    WHERE c.condition = 'open' AND r.metadata->>'record' = 'action' AND coalesce(r.metadata->>'status', '') IN ('started', 'unknown')
     FOR UPDATE OF r
 ), allowed AS MATERIALIZED (
-    SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = cardinality(%(open_ids)s::text[])
+    SELECT 1 FROM fence WHERE (SELECT count(*) FROM opened) = (SELECT count(*) FROM given WHERE condition = 'open')
 ), closed AS (
-    UPDATE {records} AS r SET metadata = c.metadata::jsonb
-    FROM allowed CROSS JOIN unnest(%(open_ids)s::text[], %(open_texts)b::text[]) AS c (id, metadata) WHERE r.id = c.id RETURNING 1
+    UPDATE {records} AS r SET metadata = c.metadata
+    FROM allowed CROSS JOIN given AS c WHERE r.id = c.id AND c.condition = 'open' RETURNING 1
 ), replaced AS (
     INSERT INTO {records} (id, embedding, metadata)
-    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
-    FROM allowed CROSS JOIN unnest(%(any_ids)s::text[], %(any_texts)b::text[]) AS c (id, metadata)
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
+    FROM allowed CROSS JOIN given AS c WHERE c.condition = 'any'
     ON CONFLICT (id) DO UPDATE SET metadata = EXCLUDED.metadata RETURNING 1
 ), inserted AS (
     INSERT INTO {records} (id, embedding, metadata)
-    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata::jsonb
-    FROM allowed CROSS JOIN unnest(%(new_ids)s::text[], %(new_texts)b::text[]) AS c (id, metadata) RETURNING 1
+    SELECT c.id, array_fill(0::real, ARRAY[%(dim)s::integer]), c.metadata
+    FROM allowed CROSS JOIN given AS c WHERE c.condition = 'new' RETURNING 1
 ), moved AS (
     UPDATE {collections} SET revision = revision + %(records)s FROM allowed WHERE name = %(collection)s RETURNING 1
 )
