@@ -232,7 +232,7 @@ def test_it_takes_a_right_on_every_tool_of_the_store(
     page = browser(who).get("/agents/main/m-1/").content.decode()
     assert (answer.status_code, browser(who).post(PATH).status_code) == (status, status)
     assert ("Take out its replay" in text_of(page)) is (status == 200)
-    assert bool(console_chain().list_entries(limit=1)) is (status == 200)
+    assert bool(console_chain().list_entries(limit=1, kinds={"exported"})) is (status == 200)
 
 
 def test_the_api_hands_out_the_same_says_so_in_the_history_and_knows_no_other_agent(
@@ -246,13 +246,13 @@ def test_the_api_hands_out_the_same_says_so_in_the_history_and_knows_no_other_ag
 
     assert response["Content-Type"] == "application/x-ndjson"
     assert [line["kind"] for line in lines] == ["replay", "call", "replay_end"]
-    entry = console_chain().list_entries(limit=1)[0]
+    entry = console_chain().list_entries(limit=1, kinds={"exported"})[0]
     assert (entry.kind, entry.actor, entry.agent) == ("exported", "operator aud", "m-1")
     assert entry.detail["filter"] == {"store": "main", "agent": "m-1"}
     assert caller.get("agents/main/nobody/replay")[0] == 404
     assert caller.get("agents/nowhere/m-1/replay")[0] == 404
     assert caller.get("agents/main/m-1/replay", limit=1)[0] == 422
-    assert len(console_chain().list_entries(limit=5)) == 1
+    assert len(console_chain().list_entries(limit=5, kinds={"exported"})) == 1
 
 
 def test_a_get_of_the_pages_address_takes_nothing_out(memory: RecordWriter, aud: User) -> None:
@@ -261,7 +261,7 @@ def test_a_get_of_the_pages_address_takes_nothing_out(memory: RecordWriter, aud:
     response = browser(aud).get(PATH)
 
     assert (response.status_code, response["Location"]) == (302, "/agents/main/m-1/")
-    assert console_chain().list_entries(limit=1) == ()
+    assert console_chain().list_entries(limit=1, kinds={"exported"}) == ()
 
 
 def test_the_command_writes_the_same_file_and_never_over_another(story: None, aud: User, tmp_path: Path) -> None:
@@ -295,4 +295,4 @@ def test_a_command_that_cannot_leaves_no_file_and_no_entry(
 
     assert (said.code, "\n" in said.err.strip()) == (code, False)
     assert list(tmp_path.iterdir()) == []
-    assert console_chain().list_entries(limit=1) == ()
+    assert console_chain().list_entries(limit=1, kinds={"exported"}) == ()
