@@ -107,7 +107,9 @@ def entry_url(store: str, number: int | None) -> str:
 
 @register.simple_tag
 def state(name: str) -> SafeString:
-    """A state as shape and word."""
+    """A state as shape and word. What no state is called may be anything that stands in a row, and is shown as such."""
+    if not name.isascii():
+        return shown(name, 80)
     word = STATES[name].word if name in STATES else name.replace("_", " ")
     return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
 
@@ -237,4 +239,4 @@ def changed_of(entry: Entry) -> tuple[tuple[str, str, str | None], ...]:
 @register.filter
 def kind_says(entry: Entry) -> str:
     """What an entry's kind means, as the verb between who and what."""
-    return ENTRY_KINDS.get(entry.kind, entry.kind)
+    return ENTRY_KINDS.get(entry.kind) or shown(entry.kind, 80)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -311,3 +312,16 @@ def test_a_page_that_stopped_looking_says_after_how_many_and_denies_nothing(memo
     assert "No entry matches." not in said
     assert "No entry matches." in text_of(last.content.decode())
     assert "Looked through" not in text_of(last.content.decode())
+
+
+@pytest.mark.parametrize("name", ["kind", "outcome"])
+def test_a_row_whose_word_is_no_text_at_all_hides_no_other(memory: MemoryWriter, ana: User, name: str) -> None:
+    settle(memory.action("m-1", 1), ana, "whole")
+    settle(memory.action("m-1", 2), ana, "tampered with")
+    link = memory.kept.links[1]
+    memory.kept.links[1] = link._replace(text=json.dumps(json.loads(link.text) | {name: "\ud800"}))
+
+    answers = [browser(ana).get(path) for path in ("/history/", "/history/main/2/", "/agents/main/m-1/", "/actions/main/m-1/2/")]
+
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert [line for line in entries(answers[0].content.decode()) if "whole" in line]
