@@ -36,4 +36,5 @@ def test_every_benchmark_measures_and_judges(
     assert {goal["name"]: goal["is_met"] for goal in report["goals"]}["queue: open calls listed"]
     assert report["versions"]["recall"] == "0.23.0"
     assert "settle  Recall: resume, end_action, record_turn, release, 2 at once" in capsys.readouterr().out
-    assert [left.name for left in tmp_path.iterdir()] == ["report.json"]
+    # multiprocessing keeps a folder of its own until the process that forked ends, which is this one.
+    assert [left.name for left in tmp_path.iterdir() if not left.name.startswith("pymp-")] == ["report.json"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,9 +66,13 @@ def test_an_id_of_two_agents_is_refused_and_its_store_tells_them_apart(demo: Dem
     assert [f"{item['store']}/{item['agent']}" for item in demo.actions() if item["agent"] == "support-agent-7"] == TWINS[:1]
 
 
-def test_told_to_stop_it_ends_everything_and_keeps_its_data_apart(demo: Demo) -> None:
+def test_told_to_stop_it_ends_everything_and_keeps_its_data_apart(demo: Demo, tmp_path: Path) -> None:
     processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end")
-    assert demo.run("verify_audit").stdout.splitlines()[-1].startswith("intact: 2 entries")  # a person's and a resolver's
+    assert demo.run("verify_audit").stdout.splitlines()[-1].startswith("intact: ")
+    file = tmp_path / "settled.jsonl"
+    exported = demo.run("export_audit", "--format", "jsonl", "--kind", "settled", "--output", str(file))
+    assert exported.returncode == 0, exported.stderr
+    assert len(file.read_text().splitlines()) == 2  # a person's and a resolver's
 
     assert demo.end() == (0, [])
 
