@@ -11,7 +11,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from actions.store.audit import RETAINED
 from actions.times import Instant, to_datetime
 from console.access import Right, may, may_somewhere, require_known, visible, visible_chains, visible_stores
 from console.checks import recent_check, recent_checks
@@ -19,6 +18,7 @@ from console.forms import HistoryFilters, problems_of
 from console.history import changed_in, list_history, require_kind
 from console.htmx import render_part
 from console.services.people import zone_of
+from console.services.retention import RETAINED
 from console.store_news import told
 from console.stores import CONSOLE_CHAIN, EntryChain, get_store
 from console.views.gate import signed_in

@@ -82,10 +82,9 @@ def lease_row_held(postgres: RecallWriter, agent: str) -> Iterator[Callable[[], 
         holder.execute(f"SELECT 1 FROM {postgres.schema}.recall_leases WHERE name = %s FOR UPDATE", [agent])
 
         def somebody_waits() -> bool:
-            rows = postgres.run(
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s AND pid <> pg_backend_pid()",
-                ["%recall_leases%"],
-            )
+            # For this very row: other tests' processes wait for theirs on the same server.
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+            rows = postgres.run(waiting, [holder.info.backend_pid])
             return bool(rows[0][0])
 
         yield somebody_waits
