@@ -15,7 +15,8 @@ from django.conf import settings
 
 from actions.errors import ActionsError
 from actions.records import ChainHead, Entry, NewEntry
-from actions.store.audit import RETAINED, show_entry
+from actions.store.audit import RETAINED as RETAINED
+from actions.store.audit import show_entry
 from actions.store.audit_file import BadFile, verify_file
 from actions.store.base import MAX_REMOVED, EntryChain, OwnChain
 from actions.store.checkpoints import sign_tombstone
