@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-pytestmark = pytest.mark.django_db  # the end of a request looks after the connection that an earlier test of this worker left open
+pytestmark = (
+    pytest.mark.django_db
+)  # the end of a request looks after the connection that an earlier test of this worker left open
 HTMX = "/static/vendor/htmx.min.js"
 
 
