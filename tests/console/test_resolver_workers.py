@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from pytest_django import Settings
 
 from actions.queries import get_action
@@ -16,7 +16,7 @@ from actions.records import ActionRef
 from console.models import Decision, Inquiry, Pace, StoredVerdict
 from console.stores import get_store
 from tests.console.asking import CANARY, PAYMENT, TOOL, PaymentProvider, configure, define, payment_provider
-from tests.console.workers import Worker, kill, lease_row_held, sweep_now, wait_for
+from tests.console.workers import Worker, kill, lease_row_held, somebody_waits_for, sweep_now, wait_for
 from tests.recall_writer import RecallWriter
 
 MANY = 1_000
@@ -66,7 +66,7 @@ def test_a_worker_killed_before_it_asks_leaves_the_question_to_another(
     with transaction.atomic():
         Pace.objects.select_for_update().get()  # nobody gets a turn
         first = worker(**hosts)
-        wait_for(lambda: _somebody_waits(postgres, "console_pace"), "the worker wants its turn")
+        wait_for(lambda: somebody_waits_for(connection.connection, postgres), "the worker wants its turn")
         kill(first)
     assert not provider.asked
     assert not StoredVerdict.objects.exists()
@@ -168,12 +168,3 @@ def _all_asked_or_more_sent(count: int) -> bool:
     if not Inquiry.objects.filter(due_at__isnull=False, queued_until__gt=datetime.now(UTC)).exists():
         sweep_now()
     return StoredVerdict.objects.count() >= count
-
-
-def _somebody_waits(postgres: RecallWriter, table: str) -> bool:
-    """Asked on a connection of its own: within one transaction the answer never changes."""
-    statement = (
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s AND pid <> pg_backend_pid()"
-        " AND datname = current_database()"  # other tests' processes wait for theirs on the same server
-    )
-    return bool(postgres.run(statement, [f"%{table}%"])[0][0])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -81,11 +82,12 @@ def lease_row_held(postgres: RecallWriter, agent: str) -> Iterator[Callable[[], 
     with psycopg.connect(postgres.url) as holder:
         holder.execute(f"SELECT 1 FROM {postgres.schema}.recall_leases WHERE name = %s FOR UPDATE", [agent])
 
-        def somebody_waits() -> bool:
-            # For this very row: other tests' processes wait for theirs on the same server.
-            waiting = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
-            rows = postgres.run(waiting, [holder.info.backend_pid])
-            return bool(rows[0][0])
-
-        yield somebody_waits
+        yield lambda: somebody_waits_for(holder, postgres)
         holder.rollback()
+
+
+def somebody_waits_for(holder: psycopg.Connection[Any], postgres: RecallWriter) -> bool:
+    """Whether a statement waits for what this connection holds, in whichever database. Other tests' processes wait for theirs on the same
+    server; and it is asked on a connection of its own, since within one transaction the answer never changes."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+    return bool(postgres.run(waiting, [holder.info.backend_pid])[0][0])
