@@ -262,6 +262,12 @@ if CELERY_BROKER_URL.startswith(("redis", "sentinel")):
 elif CELERY_BROKER_URL.startswith("amqp"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
 
+# --- Durable runs -----------------------------------------------------------------------------------------------------
+
+RUN_TYPES = tuple(env.words("RUN_TYPES"))  # modules that declare run types, agents/runs.py
+RUN_TYPES_STRICT = env.boolean("RUN_TYPES_STRICT", False)  # a design gap is an error instead of a warning
+RUN_STORE = env.text("RUN_STORE", next(iter(ACTION_STORES), ""))  # where the agents of new runs keep their records
+
 # --- Resolvers --------------------------------------------------------------------------------------------------------
 
 RESOLVER_SWEEP_S = 2.0  # as celery.py schedules it

@@ -28,6 +28,7 @@ from console.models.note import Note
 from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.person import Light, Preferences, SignIn
 from console.models.policy import DEFAULT_SLA_S, Mode, Policy, Weight
+from console.models.run import Approval, ApprovalState, Parked, Run, RunEvent, RunStatus, Undoing
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 from console.models.verification import ExportRecord, Verification
@@ -38,6 +39,8 @@ __all__ = [
     "OPEN_ITEM_STATES",
     "PENDING_STATES",
     "RETRYABLE_STATES",
+    "Approval",
+    "ApprovalState",
     "Batch",
     "BatchItem",
     "BatchState",
@@ -71,10 +74,14 @@ __all__ = [
     "NoticeState",
     "Observation",
     "Pace",
+    "Parked",
     "Policy",
     "Preferences",
     "Provider",
     "Role",
+    "Run",
+    "RunEvent",
+    "RunStatus",
     "SavedView",
     "Secret",
     "SeenEnd",
@@ -82,6 +89,7 @@ __all__ = [
     "StoredCheckpoint",
     "StoredVerdict",
     "Token",
+    "Undoing",
     "Verification",
     "Way",
     "Weight",

@@ -1,0 +1,46 @@
+"""The run types of this installation: RUN_TYPES names modules, each with a `RUN_TYPES` sequence. Imported at first use, checked once."""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+
+from django.conf import settings
+
+from actions.errors import ActionsError
+from agents.runs import RunType, RunTypeRefused, check_run_type
+
+_lock = threading.Lock()
+_known: dict[str, RunType] | None = None
+
+
+class UnknownRunType(ActionsError):
+    """No run type of that name is registered. Nothing was started."""
+
+
+def run_types() -> dict[str, RunType]:
+    """Every registered type by name, in the order of the settings.
+
+    Raises:
+        RunTypeRefused: a declaration cannot work, or two have one name. No type is known then.
+    """
+    global _known
+    with _lock:
+        if _known is None:
+            known: dict[str, RunType] = {}
+            for module in settings.RUN_TYPES:
+                for kind in import_module(module).RUN_TYPES:
+                    check_run_type(kind, is_strict=settings.RUN_TYPES_STRICT)
+                    if kind.name in known:
+                        raise RunTypeRefused(f"two run types are called {kind.name}")
+                    known[kind.name] = kind
+            _known = known
+        return _known
+
+
+def find_run_type(name: str) -> RunType:
+    """Raises UnknownRunType."""
+    kind = run_types().get(name)
+    if kind is None:
+        raise UnknownRunType(f"no run type is called {name[:63]!r}; known: {', '.join(run_types()) or 'none'}")
+    return kind
