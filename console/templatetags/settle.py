@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -235,6 +235,12 @@ def money(amount: Decimal) -> str:
 def changed_of(entry: Entry) -> tuple[tuple[str, str, str | None], ...]:
     """What a change was about, for its line: the first few names with before and after. The entry's own page has all."""
     return changed_in({"changed": entry.detail.get("changed")})[:3]
+
+
+@register.filter
+def with_words(values: Iterable[object], words: Iterable[str]) -> list[tuple[str, object]]:
+    """Each value of a row with the word of its column."""
+    return list(zip(words, values, strict=True))
 
 
 @register.filter
