@@ -73,6 +73,8 @@ SPANS = {"24h": 1, "7d": 7, "30d": 30, "90d": 90}
 """Named ranges of the insight page, in days."""
 DEFAULT_SPAN = "30d"
 MAX_DAYS = 366
+MAX_TYPED = 1_000
+"""Characters of a field that are drawn again; an address may be longer than any condition."""
 BY_CRASH = "crash"
 _LABELS = {
     "state": "State",
@@ -394,7 +396,9 @@ def _moment(said: str, zone: tzinfo, *, is_last: bool) -> Instant | None:
     for text in (f"{said}Z", f"{said}:00Z", f"{said}T00:00:00Z"):
         with suppress(ValueError):
             return _at(parse_rfc3339(text), zone, is_last=is_last)
-    raise forms.ValidationError(f"a day (2026-11-30), a minute (2026-11-30T18:20, {zone}), or RFC 3339 with a zone")
+    raise forms.ValidationError(
+        f"this is no time: write a day (2026-11-30), a minute (2026-11-30T18:20, {zone}), or RFC 3339 with a zone"
+    )
 
 
 def _at(shown: Instant, zone: tzinfo, *, is_last: bool) -> Instant:
@@ -410,7 +414,7 @@ def _at(shown: Instant, zone: tzinfo, *, is_last: bool) -> Instant:
 
 
 class InsightFilters(forms.Form):
-    """Which time, in the person's own zone, and of what. Without a time: the last 30 days."""
+    """Which time, in the person's own zone, and of what; times beat a span. Without either: the last 30 days."""
 
     span = forms.ChoiceField(required=False, choices=[(name, name) for name in SPANS])
     since = forms.CharField(required=False, max_length=40)
@@ -418,33 +422,44 @@ class InsightFilters(forms.Form):
     store = forms.CharField(required=False, max_length=63)
     tool = forms.CharField(required=False, max_length=255)
 
-    def to_asked(self, now: datetime, zone: ZoneInfo) -> Asked:
-        """What is asked; times beat a span.
+    def __init__(self, data: Mapping[str, Any], *, now: datetime, zone: ZoneInfo) -> None:
+        super().__init__(data)
+        self._now = now
+        self._zone = zone
 
-        Raises:
-            InvalidQuery: the range is empty, or longer than a year.
-        """
+    def clean_since(self) -> datetime | None:
+        return _moment_in(self.cleaned_data["since"], self._zone)
+
+    def clean_until(self) -> datetime | None:
+        return _moment_in(self.cleaned_data["until"], self._zone, is_last=True)
+
+    def clean(self) -> dict[str, Any]:
+        """One range, begun before it ends, and no longer than a year."""
         said = self.cleaned_data
-        until = _moment_in(said["until"], zone, is_last=True) or now
-        since = _moment_in(said["since"], zone) or until - timedelta(days=SPANS[said["span"] or DEFAULT_SPAN])
+        if self.errors.keys() & {"span", "since", "until"}:
+            return said
+        until = said["until"] or self._now
+        since = said["since"] or until - timedelta(days=SPANS[said["span"] or DEFAULT_SPAN])
+        typed_last = "since" if said["since"] else "until"
         if not since < until:
-            raise InvalidQuery("the time begins before it ends: give an earlier `since`, or a later `until`")
-        if until - since > timedelta(days=MAX_DAYS):
-            raise InvalidQuery(f"at most {MAX_DAYS} days are looked at; give a later `since`, or an earlier `until`")
-        return Asked(since=since, until=until, store=said["store"], tool=said["tool"])
+            self.add_error(typed_last, "the time begins before it ends: give an earlier beginning, or a later end")
+        elif until - since > timedelta(days=MAX_DAYS):
+            self.add_error(typed_last, f"at most {MAX_DAYS} days are looked at: give a later beginning, or an earlier end")
+        return {**said, "since": since, "until": until}
+
+    def to_asked(self) -> Asked:
+        said = self.cleaned_data
+        return Asked(since=said["since"], until=said["until"], store=said["store"], tool=said["tool"])
 
 
 def _moment_in(said: str, zone: ZoneInfo, *, is_last: bool = False) -> datetime | None:
     """The same for a page whose range must be one."""
-    try:
-        at = _moment(said, zone, is_last=is_last)
-    except forms.ValidationError as exc:
-        raise InvalidQuery(f"{said[:40]!r} is no time; write {exc.message}") from exc
+    at = _moment(said, zone, is_last=is_last)
     if at is None:
         return None
     found = to_datetime(at)
     if not 1970 <= found.year <= 9000:  # beyond what any zone can shift, and what no chain is of
-        raise InvalidQuery(f"{said[:40]!r} is no time that a history is of")
+        raise forms.ValidationError("no history is of that time")
     return found
 
 
@@ -455,9 +470,19 @@ class AgentFilters(forms.Form):
     text = forms.CharField(required=False, max_length=255)
 
 
+def typed_in(form: forms.Form) -> dict[str, str]:
+    """What stands in each field as it came, for a form that is drawn again: nothing typed is lost by what is wrong beside it."""
+    return {name: str(form.data.get(name, ""))[:MAX_TYPED].replace("\x00", "\ufffd") for name in form.fields}
+
+
+def problems_by_field(form: forms.Form) -> dict[str, str]:
+    """What is wrong with each field, for a form that says it there; empty where nothing is."""
+    return {name: " ".join(str(problem) for problem in problems) for name, problems in form.errors.items()}
+
+
 def problems_of(form: forms.Form) -> str:
     """What is wrong with a form that has no page of its own, in one line."""
-    return "; ".join(f"{name}: {' '.join(str(problem) for problem in problems)}" for name, problems in form.errors.items())
+    return "; ".join(f"{name}: {problem}" for name, problem in problems_by_field(form).items())
 
 
 def _names(said: str) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +20,9 @@ from actions.errors import InvalidQuery, StoreError
 from console.api import refuse_unknown_method
 from console.refusals import denial_of
 from console.services import journal
-from console.services.denials import enter_denial
+from console.services.denials import leave_denial
 from console.services.tokens import Caller
 from console.views import errors
-
-log = logging.getLogger(__name__)
 
 SEEN_AT = "seen_at"
 BACKGROUND = "X-Background"
@@ -102,15 +99,12 @@ class Denials(MiddlewareMixin):
             return response
         why, reason = denial_of(response, is_json=is_api)
         about = {name: match.kwargs[name] for name in ("store", "agent", "seq") if match.kwargs.get(name)}
-        try:
-            enter_denial(actor, _gesture(request, match, is_api=is_api), why=why, reason=reason, **about)
-        except (StoreError, ConsoleDatabaseError) as exc:
-            log.warning("that %s was refused is not in the history: %s", actor, type(exc).__name__)
+        leave_denial(actor, _gesture(request, match, is_api=is_api), why=why, reason=reason, **about)
         return response
 
 
 def _gesture(request: HttpRequest, match: ResolverMatch, *, is_api: bool) -> str:
-    """What was tried, in the words of its address: `decision approve`; through the API `POST actions decision approve`."""
+    """What was tried, as denials.GESTURES names it: `decision approve`; through the API `POST actions decision approve`."""
     if not is_api:
         return str(match.url_name).replace("-", " ")
     parts = [part for part in match.route.removeprefix("api/v1/").split("/") if part and "<" not in part]

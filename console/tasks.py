@@ -10,7 +10,18 @@ from django.db import connection
 from kombu.exceptions import OperationalError
 
 from actions.store.checkpoints import Checkpoint
-from console.services import anchoring, batches, checkpoints, ends, inquiries, notifications, passwords, resolve, verification
+from console.services import (
+    anchoring,
+    batches,
+    checkpoints,
+    ends,
+    incidents,
+    inquiries,
+    notifications,
+    passwords,
+    resolve,
+    verification,
+)
 from console.services import correct as corrections
 from console.services import deliver as deliveries
 from console.stores import list_chains
@@ -91,8 +102,9 @@ def sweep_inquiries() -> None:
 
 @shared_task(name="console.tasks.recheck_failed")
 def recheck_failed() -> None:
-    """Look again at what was written as failed a day ago."""
+    """Look again at what was written as failed a day ago, and enter what is not said yet of the incidents that came of it."""
     inquiries.recheck_failed()
+    incidents.sweep_incidents()
 
 
 @shared_task(name="console.tasks.sweep_ends")

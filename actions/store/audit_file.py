@@ -134,6 +134,7 @@ class FileReport:
     chains: tuple[tuple[str, ChainReport], ...]  # with the store's name
     problem: str = ""  # of the file or its manifest: the first one
     notes: tuple[str, ...] = ()  # what a reader should know: no manifest, filtered, signed with which key
+    is_signed: bool = False  # a manifest stands beside it, and its signature is that of the key it names, or of one that counts
 
     @property
     def is_intact(self) -> bool:
@@ -210,7 +211,7 @@ def verify_file(
         problem = "the file holds no entry, and checkpoints vouch for some"
     if manifest is not None and not problem:
         problem = _against_manifest(manifest, said_of, rows, digest.hexdigest(), walks)
-    return FileReport(rows=rows, chains=tuple(reports), problem=problem, notes=tuple(notes))
+    return FileReport(rows=rows, chains=tuple(reports), problem=problem, notes=tuple(notes), is_signed=manifest is not None)
 
 
 def _against_manifest(
@@ -406,7 +407,8 @@ class _Buffer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`verify FILE [--anchor FILE] [--key PUBLIC]`. 0: intact. 1: the first bad entry is named, or it cannot be read. 2: wrong usage."""
+    """`verify FILE [--anchor FILE] [--key PUBLIC]`. 0: intact. 1: the first bad entry is named, or it cannot be read. 2: wrong usage, also
+    an anchor file that holds no checkpoint: nothing would be compared with it."""
     import argparse
 
     parser = argparse.ArgumentParser(
@@ -420,7 +422,15 @@ def main(argv: Sequence[str]) -> int:
     verify.add_argument("--key", action="append", help="a public key that counts; without any, the one that a line itself names")
     given = parser.parse_args(argv)
     try:
-        anchors = read_anchors(given.anchor.read_text("ascii").splitlines(), given.key) if given.anchor else None
+        anchors = read_anchors(given.anchor.read_text("ascii").splitlines(), given.key) if given.anchor else Anchors()
+        if given.anchor and not anchors.checkpoints:
+            print(
+                f"--anchor: {given.anchor} holds no checkpoint; nothing was verified".encode(
+                    "ascii", "backslashreplace"
+                ).decode(),
+                file=sys.stderr,
+            )
+            return 2
         report = verify_file(given.file, anchors=anchors, trusted=given.key, told=_progress)
     except (BadFile, BadSignature) as exc:
         print(f"broken: {exc}")
@@ -428,13 +438,39 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, UnicodeDecodeError) as exc:
         print(f"cannot read: {exc}", file=sys.stderr)
         return 1
-    for note in report.notes:
+    for note in (*report.notes, *_worth(report, anchors, given.key)):
         print(note)
     for store, chain in report.chains:
         for what, fault in (("integrity", chain.broken), ("completeness", chain.missing)):
             print(f"{store}: {what}: {fault.says if fault else 'holds'}".encode("ascii", "backslashreplace").decode())
     print(report.verdict.encode("ascii", "backslashreplace").decode())
     return 0 if report.is_intact else 1
+
+
+def _worth(report: FileReport, anchors: Anchors, keys: Sequence[str] | None) -> tuple[str, ...]:
+    """What being intact proves of this file, and what it does not: a file that fits together may have been made up as a whole."""
+    if not report.is_intact:
+        return ()
+    fits = "proved: its entries follow from one another as they stand"
+    if not report.is_signed and not anchors.checkpoints:
+        return (
+            fits,
+            "not proved: that the console wrote them. Nothing here is signed: anybody could have written the whole file",
+        )
+    signed = (
+        "manifest and checkpoints"
+        if report.is_signed and anchors.checkpoints
+        else "manifest"
+        if report.is_signed
+        else "checkpoints"
+    )
+    if keys is None:
+        return (
+            f"{fits}, and its {signed} with them",
+            "not proved: that the console wrote them. Anybody could have made the signing key, and the whole file with it",
+            "name the console's public key with --key, as you know it from elsewhere than from this file",
+        )
+    return (f"{fits}, and its {signed} with them, signed with a key that you named",)
 
 
 def _progress(rows: int) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from django.contrib.auth.models import User
@@ -16,6 +16,7 @@ from django.db import DatabaseError
 from django.http import Http404
 
 from actions.errors import ActionsError
+from console.services.denials import leave_denial
 from console.stores import ActionStore, UnknownStore, get_store, list_stores
 from console.trouble import name_of
 from console.untrusted import is_hidden
@@ -25,7 +26,7 @@ WRONG_USAGE = 2
 
 
 class Command(BaseCommand):
-    """A command says `run`; whatever goes wrong in it is one line and an exit code."""
+    """A command says `run`; whatever goes wrong in it is one line and an exit code. Want of a right is PermissionDenied, and an entry."""
 
     requires_system_checks: list[str] = []
     may_be_empty: frozenset[str] = frozenset()
@@ -47,12 +48,21 @@ class Command(BaseCommand):
             raise SystemExit(0) from None
         except DatabaseError as exc:
             refuse(f"the console's database: {_first_line(exc)}; is it there, and migrated?")
-        except (ActionsError, Http404, PermissionDenied, ImproperlyConfigured) as exc:
+        except PermissionDenied as exc:
+            self._enter_refusal(_first_line(exc), options)
+            refuse(_first_line(exc))
+        except (ActionsError, Http404, ImproperlyConfigured) as exc:
             refuse(_first_line(exc))
         except Exception as exc:
             if options.get("traceback"):
                 raise
             refuse(f"something unexpected went wrong here: {name_of(exc)}; --traceback shows more")
+
+    def _enter_refusal(self, reason: str, options: Mapping[str, Any]) -> None:
+        """Whoever a command acts as and who lacks the right leaves the entry that a page's refusal leaves."""
+        if options.get("user"):
+            about = {name: options[name] for name in ("store", "agent", "seq") if options.get(name)}
+            leave_denial(f"user {options['user']}", f"command {type(self).__module__.rpartition('.')[2]}", reason=reason, **about)
 
     def execute(self, *args: Any, **options: Any) -> Any:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from django.conf import settings
 from django.db import models
 
@@ -50,3 +52,9 @@ class ExportRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.file} by {self.by}"
+
+    @property
+    def left_out(self) -> str:
+        """What its manifest says was kept back; empty where nothing was, or there is none yet."""
+        said = json.loads(self.manifest).get("filter", {}) if self.manifest else {}
+        return str(said.get("left out", ""))

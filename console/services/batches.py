@@ -40,6 +40,7 @@ from console.services.answers import Answer, AnswerKind
 from console.services.bulk import BatchCommitted, BulkRefused
 from console.services.decide import DATABASE_TROUBLE, DecisionRequest, decide, withdraw
 from console.services.deliver import as_column
+from console.services.denials import leave_denial
 from console.services.evidence import find_contradiction, is_proof, telling_verdicts
 from console.trouble import log_unexpected, name_of
 
@@ -148,17 +149,21 @@ def _next(batch: Batch) -> BatchItem | None:
 def _work_at(batch: Batch, item: BatchItem) -> None:
     user = User.objects.filter(pk=batch.by_id).first()  # anew for each item: with the roles of this moment
     if batch.state == BatchState.UNDOING and item.state not in OPEN_ITEM_STATES:
-        _withdraw(item, user)
+        _withdraw(batch, item, user)
     elif batch.state != BatchState.RUNNING:
         # Cancelled after somebody had begun it and died: decided or not is what its decision says. None is made any more.
         _close(item, ItemState.CANCELLED, "")
     elif user is None or not may_somewhere(user, Right.SETTLE):
-        _close(item, ItemState.NO_RIGHT, _LOST)
+        _refuse(batch, item)
         BatchItem.objects.filter(batch=batch, state=ItemState.QUEUED).update(state=ItemState.NO_RIGHT, why=_LOST)
     elif item.state == ItemState.BEGUN or BatchItem.objects.filter(pk=item.pk, state=ItemState.QUEUED).update(
         state=ItemState.BEGUN
     ):
-        _close(item, *_decide(batch, item, user))
+        state, why = _decide(batch, item, user)
+        if state is ItemState.NO_RIGHT:
+            _refuse(batch, item)
+        else:
+            _close(item, state, why)
 
 
 def _decide(batch: Batch, item: BatchItem, user: User) -> tuple[ItemState, str]:
@@ -223,13 +228,26 @@ def _close(item: BatchItem, state: ItemState, why: str) -> None:
     still.update(state=state, why=as_column(why), decision=decision)
 
 
-def _withdraw(item: BatchItem, user: User | None) -> None:
+def _refuse(batch: Batch, item: BatchItem) -> None:
+    """Close an item for want of a right; that its person was refused is entered first, as a page's refusal is, and twice rather than never."""
+    _leave(batch, item, "batch item", _LOST)
+    _close(item, ItemState.NO_RIGHT, _LOST)
+
+
+def _leave(batch: Batch, item: BatchItem, gesture: str, reason: str) -> None:
+    leave_denial(f"user {batch.username}", gesture, reason=reason, store=item.store, agent=item.agent, seq=item.seq)
+
+
+def _withdraw(batch: Batch, item: BatchItem, user: User | None) -> None:
     """One try; what cannot be withdrawn any more stays as its decision says."""
-    if user is not None:
-        try:
-            withdraw(item.ref, by=user, decision_id=item.decided_as)
-        except (Http404, PermissionDenied):
-            log.info("item %s of batch %s is not withdrawn: no right any more", item.number, item.batch_id)
+    try:
+        if user is None:
+            raise PermissionDenied("the account is gone")
+        withdraw(item.ref, by=user, decision_id=item.decided_as)
+    except PermissionDenied as exc:
+        _leave(batch, item, "batch item withdraw", str(exc))
+    except Http404:
+        log.info("item %s of batch %s is not withdrawn: its person may not see it any more", item.number, item.batch_id)
     BatchItem.objects.filter(pk=item.pk).update(undo_tried=True)
 
 

@@ -35,6 +35,7 @@ class Export:
     is_limited: bool = False  # to what `by` may see: then it is not whole, whatever the filter says
     heads: Mapping[str, ChainHead] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    left_out: int = 0  # of the rows that went by so far: unreadable ones, which may be of a tool that `by` may not see
     _digest: Any = field(default_factory=hashlib.sha256)
 
     def pieces(self) -> Iterator[bytes]:
@@ -51,6 +52,8 @@ class Export:
     def manifest(self, file: str) -> str:
         """After the last piece."""
         limited = {"seen by": self.by} if self.is_limited else {}
+        if self.left_out:
+            limited["left out"] = self.says_left_out
         return sign_manifest(
             file=file,
             format_=self.format,
@@ -63,18 +66,24 @@ class Export:
             seed=settings.AUDIT_SIGNING_KEYS[0],
         )
 
+    @property
+    def says_left_out(self) -> str:
+        """How many rows were kept back because nobody can say of which tool they are; empty where none was."""
+        if not self.left_out:
+            return ""
+        return f"{self.left_out} unreadable {'entry' if self.left_out == 1 else 'entries'}, of whatever tool"
+
     def record(self) -> None:
         """Say in the console's own history what was taken out, and by whom."""
-        journal.record(
-            "exported",
-            actor=self.by,
-            detail={
-                "filter": self.filters.said,
-                "format": self.format,
-                "rows": self.tally.rows,
-                "sha256": self._digest.hexdigest(),
-            },
-        )
+        said: dict[str, object] = {
+            "filter": self.filters.said,
+            "format": self.format,
+            "rows": self.tally.rows,
+            "sha256": self._digest.hexdigest(),
+        }
+        if self.left_out:
+            said["left_out"] = self.left_out
+        journal.record("exported", actor=self.by, detail=said)
 
     def _rows(self) -> Iterator[tuple[str, Entry]]:
         for chain in self.chains:
@@ -83,11 +92,15 @@ class Export:
                 if link.number > head.number:
                     break
                 entry = show_entry(link)
-                if entry.kind == "unreadable":  # it says no chain to belong to, and stands in this one
-                    entry = replace(entry, chain=head.chain)
-                # A row that was tampered with goes out with the rest: the export is where it is found.
-                if entry.kind == "unreadable" or (self.filters.matches(entry) and self.may_see(name, entry.tool)):
-                    yield name, entry
+                if entry.kind != "unreadable":
+                    if self.filters.matches(entry) and self.may_see(name, entry.tool):
+                        yield name, entry
+                elif self.may_see(name, ""):
+                    # A row that was tampered with goes out whatever is filtered: the export is where it is found. It says no chain to
+                    # belong to, and stands in this one.
+                    yield name, replace(entry, chain=head.chain)
+                else:
+                    self.left_out += 1
 
 
 def begin_export(

@@ -1,17 +1,24 @@
-"""What the world says against a written end. An incident is opened, never a history rewritten; somebody has to act and say so."""
+"""What the world says against a written end. An incident is opened, never a history rewritten; somebody has to act and say so.
+
+That it was opened, and closed, is entered beside its action, in another database than the incident: the two cannot commit together. The
+incident commits first, because an entry is never taken back: one that told of what was rolled back would stay. Whoever dies between the two
+leaves an incident without its entry, and a sweep writes what is missing.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.http import Http404
 from django.utils import timezone
 
-from actions.errors import InvalidDecision
-from actions.records import ActionRef, NewEntry
+from actions.errors import InvalidDecision, StoreError
+from actions.records import ActionRef, Entry, NewEntry
 from actions.redaction import redact_text
 from actions.resolvers.verdict import Grade
 from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
@@ -19,9 +26,13 @@ from console.access import Right, require, visible, visible_stores
 from console.models import Correction, Incident, Inquiry, StoredVerdict
 from console.services.changes import bump
 from console.services.journal import enter_beside
+from console.stores import UnknownStore, console_chain, get_store
 
 log = logging.getLogger(__name__)
 
+SWEPT = timedelta(days=7)
+"""How long ago an incident was opened or closed for the sweep to look whether that is entered."""
+MAX_SWEPT = 100
 _TELLING = frozenset({Grade.EXACT, Grade.STRONG, Grade.CONFLICT})
 """Something with our key or the provider's id is there, whether it agrees or not: then "it did not happen" is wrong or at least in doubt."""
 
@@ -70,19 +81,23 @@ def open_for_correction(correction: Correction) -> Incident | None:
 
 
 def announce_incident(incident: Incident) -> None:
-    """Enter it into its store's history; the incident itself stands whether or not that store answers."""
-    verdict, correction = incident.verdict, incident.correction
-    entry = NewEntry(
-        kind="incident",
-        actor=f"resolver {verdict.resolver}" if verdict else correction.actor if correction else "",
-        agent=incident.agent,
-        seq=incident.seq,
-        tool=redact_text(incident.tool),
-        outcome=verdict.outcome if verdict else correction.outcome if correction else "",
-        reason=incident.text,
-        evidence_id=verdict.evidence_id if verdict else "",
-    )
-    _enter(incident, entry)
+    """Enter that it was opened, after it is committed; it stands whether or not its store answers."""
+    _enter(incident.pk, "incident", first=True)
+
+
+def sweep_incidents() -> int:
+    """Enter what somebody who died left unsaid of incidents that were opened or closed in the last days; how many entries that were.
+
+    Safe to run in several workers at once. A store that does not answer is left to the next sweep. Bounded: the newest MAX_SWEPT incidents.
+    """
+    since = timezone.now() - SWEPT
+    recent = Incident.objects.filter(Q(opened_at__gte=since) | Q(closed_at__gte=since)).order_by("-pk")
+    found = 0
+    for pk, opened_at, closed_at in recent.values_list("pk", "opened_at", "closed_at")[:MAX_SWEPT]:
+        # An older one's entry may have been removed by a retention since.
+        found += opened_at >= since and _enter(pk, "incident")
+        found += closed_at is not None and _enter(pk, "incident_closed")
+    return found
 
 
 def open_incidents(stores: Sequence[str], *, limit: int = 50) -> list[Incident]:
@@ -141,18 +156,54 @@ def close_incident(pk: int, note: str, *, by: User) -> Incident:
         bump(incident.store)
     incident.refresh_from_db()
     if is_ours:
-        entry = NewEntry(
-            kind="incident_closed",
-            actor=f"operator {by.get_username()}",
-            agent=incident.agent,
-            seq=incident.seq,
-            tool=redact_text(incident.tool),
-            reason=redact_text(note.strip()),
-            evidence_id=incident.verdict.evidence_id if incident.verdict else "",
-        )
-        _enter(incident, entry)
+        _enter(pk, "incident_closed", first=True)
     return incident
 
 
-def _enter(incident: Incident, entry: NewEntry) -> None:
-    enter_beside(incident.store, entry)
+def _enter(pk: int, kind: str, *, first: bool = False) -> bool:
+    """Enter one step of an incident unless it is entered; whether it was entered now. Whoever else is at it is waited for.
+
+    `first`: by whoever has just made the step. It is entered also where nobody can say whether it was: in the console's own history then.
+    """
+    with transaction.atomic():
+        incident = Incident.objects.select_for_update(of=("self",)).select_related("verdict", "correction").get(pk=pk)
+        entry = _entry_of(incident, kind)
+        try:
+            if _is_entered(incident, entry):
+                return False
+        except (StoreError, UnknownStore) as exc:
+            if not first:
+                log.warning("%s of incident %s is left to the next sweep: %s", kind, pk, exc)
+                return False
+        return enter_beside(incident.store, entry) is not None
+
+
+def _is_entered(incident: Incident, entry: NewEntry) -> bool:
+    """In its store's history, or where that took none, in the console's own."""
+    known: list[Entry] = []
+    for chain in (console_chain(), get_store(incident.store)):
+        known += chain.list_entries(limit=100, agent=entry.agent, seq=entry.seq, kinds=(entry.kind,))
+    # Those of an earlier version name no incident.
+    return any(one.detail.get("incident", incident.pk) == incident.pk and one.reason == entry.reason for one in known)
+
+
+def _entry_of(incident: Incident, kind: str) -> NewEntry:
+    """It names the incident, so that it is found again."""
+    verdict, correction = incident.verdict, incident.correction
+    if kind == "incident":
+        actor = f"resolver {verdict.resolver}" if verdict else correction.actor if correction else ""
+        outcome = verdict.outcome if verdict else correction.outcome if correction else ""
+        reason = incident.text
+    else:
+        actor, outcome, reason = f"operator {incident.closed_by}", "", redact_text(incident.closing_note)
+    return NewEntry(
+        kind=kind,
+        actor=actor,
+        agent=incident.agent,
+        seq=incident.seq,
+        tool=redact_text(incident.tool),
+        outcome=outcome,
+        reason=reason,
+        evidence_id=verdict.evidence_id if verdict else "",
+        detail={"incident": incident.pk},
+    )

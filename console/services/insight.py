@@ -24,11 +24,14 @@ from actions.queries import IN_DOUBT, MAX_ROWS_PER_STORE
 from actions.records import OPEN_STATUSES, Action, ActionRef, ActionsRead, Entry
 from actions.rules import as_column, state_of_reading
 from actions.side_by_side import ask_each
+from actions.store.audit import RETAINED
 from actions.store.base import ActionStore
+from actions.store.checkpoints import proven_by
 from actions.times import SECOND, Instant, from_datetime, parse_rfc3339, to_datetime
 from console.access import Right, is_possible, visible, visible_stores
 from console.history import SLACK, number_after
 from console.models import BatchItem, Decision, Inquiry, StoredVerdict
+from console.services.checkpoints import trusted_keys
 from console.services.decisions import of_actions
 from console.services.evidence import contradiction_of
 
@@ -142,6 +145,25 @@ class Dispute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """The oldest entries of a history, which are gone: of the time before `until` its numbers are of what is left."""
+
+    store: str
+    number: int  # of the last of them: all up to it
+    until: datetime  # when the first that is left was written
+    is_signed: bool  # a signed tombstone says so; else nobody knows why they are missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """One history's entries of the range that are counted here, newest first."""
+
+    entries: Sequence[Entry]
+    cut: Instant | None = None  # from when on they are all here, where there are more than may be read
+    removed: Removed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
     """Everything the page shows."""
 
@@ -159,6 +181,7 @@ class Insight:
     problems: Mapping[str, str]  # stores that did not answer, and why
     truncated: tuple[str, ...]  # stores with more open calls than are read
     cut: Mapping[str, datetime]  # histories of which only entries since then were read
+    removed: tuple[Removed, ...]  # histories whose oldest entries, of the range, are gone
     cut_decisions: bool
     cut_verdicts: bool
 
@@ -168,11 +191,19 @@ class Insight:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.open_tools or self.unreadable or any(self.settled.values()) or self.reviewers or self.overturned)
+        """Nothing to show, and nothing was: what was removed may have been something."""
+        has_any = self.open_tools or self.unreadable or any(self.settled.values()) or self.reviewers or self.overturned
+        return not (has_any or self.removed)
+
+    @property
+    def complete_from(self) -> datetime | None:
+        """From when on no history lacks an entry; None where none does in all of the range."""
+        return max((one.until for one in self.removed), default=None)
 
 
 def read_insight(user: User | AnonymousUser, asked: Asked, zone: ZoneInfo) -> Insight:
-    """The numbers of what this person may see. Two reads of each store (a history in batches), side by side; four statements here.
+    """The numbers of what this person may see. Two reads of each store (a history in batches), side by side; four statements here. Two reads
+    more of a history whose oldest entries are gone.
 
     The caller has seen to it that the person may read the history somewhere.
     """
@@ -181,7 +212,9 @@ def read_insight(user: User | AnonymousUser, asked: Asked, zone: ZoneInfo) -> In
     problems: dict[str, str] = {}
     opened = _read_open(stores, problems)
     open_tools, unreadable = _open_tools(opened, asked, may_see)
-    entries, cut = _read_entries([store for store in visible_stores(user, Right.HISTORY) if store in stores], asked, problems)
+    entries, cut, removed = _read_entries(
+        [store for store in visible_stores(user, Right.HISTORY) if store in stores], asked, problems
+    )
     mine = [(name, entry) for name, entry in entries if asked.tool in ("", entry.tool) and may_read(name, entry.tool)]
     settled = [(name, entry) for name, entry in mine if entry.kind == "settled" and _by(entry)]
     ended = [*settled, *((name, entry) for name, entry in mine if entry.kind == "observed")]
@@ -207,6 +240,7 @@ def read_insight(user: User | AnonymousUser, asked: Asked, zone: ZoneInfo) -> In
         problems=problems,
         truncated=tuple(name for name, read in opened if read.is_truncated),
         cut=cut,
+        removed=removed,
         cut_decisions=cut_decisions,
         cut_verdicts=cut_verdicts,
     )
@@ -257,23 +291,24 @@ def _open_tools(
 
 def _read_entries(
     stores: Sequence[ActionStore], asked: Asked, problems: dict[str, str]
-) -> tuple[list[tuple[str, Entry]], dict[str, datetime]]:
+) -> tuple[list[tuple[str, Entry]], dict[str, datetime], tuple[Removed, ...]]:
     found: list[tuple[str, Entry]] = []
     cut: dict[str, datetime] = {}
+    removed: list[Removed] = []
     most = MAX_ENTRIES // max(1, len(stores))
     for store, read in zip(stores, ask_each(stores, lambda store: _entries_of(store, asked, most)), strict=True):
         if isinstance(read, StoreError):
             problems[store.name] = read.problem
             continue
-        entries, cut_at = read
-        found += [(store.name, entry) for entry in entries]
-        if cut_at is not None:
-            cut[store.name] = to_datetime(cut_at)
-    return found, cut
+        found += [(store.name, entry) for entry in read.entries]
+        if read.cut is not None:
+            cut[store.name] = to_datetime(read.cut)
+        if read.removed is not None:
+            removed.append(read.removed)
+    return found, cut, tuple(removed)
 
 
-def _entries_of(store: ActionStore, asked: Asked, most: int) -> tuple[list[Entry], Instant | None] | StoreError:
-    """Its entries of the range that are counted here, newest first, and from when on, where there are more than may be read."""
+def _entries_of(store: ActionStore, asked: Asked, most: int) -> _Read | StoreError:
     since, until = from_datetime(asked.since), from_datetime(asked.until)
     found: list[Entry] = []
     read = 0
@@ -284,13 +319,28 @@ def _entries_of(store: ActionStore, asked: Asked, most: int) -> tuple[list[Entry
             page = store.list_entries(limit=size, before=before)
             read += len(page)
             found += [entry for entry in page if entry.kind in _KINDS and since <= entry.at < until]
-            if len(page) < size or 0 < page[-1].at < since - SLACK:
-                return found, None
+            if page and 0 < page[-1].at < since - SLACK:
+                return _Read(entries=found)
+            if len(page) < size:
+                oldest = page[-1].number if page else before
+                return _Read(entries=found, removed=_removed(store, oldest, asked.since) if oldest is not None else None)
             if read >= most:
-                return found, max(since, page[-1].at)
+                return _Read(entries=found, cut=max(since, page[-1].at))
             before = page[-1].number
     except StoreError as exc:
         return exc
+
+
+def _removed(store: ActionStore, oldest: int, since: datetime) -> Removed | None:
+    """What is gone of a history that was read down to its beginning, entry `oldest`; None where nothing is, or nothing of the range."""
+    if oldest <= 1 or not (left := store.list_entries(limit=1, before=oldest + 1)):
+        return None
+    first = left[0]
+    if first.number == 1 or to_datetime(first.at) <= since:
+        return None
+    proofs = map(proven_by(store.name, trusted_keys()), store.list_entries(limit=MAX_LISTED, kinds={RETAINED}))
+    is_signed = any(proof is not None and proof.number == first.number - 1 for proof in proofs)
+    return Removed(store=store.name, number=first.number - 1, until=to_datetime(first.at), is_signed=is_signed)
 
 
 def _beyond(store: ActionStore, until: Instant) -> int | None:

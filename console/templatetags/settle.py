@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
 from console.history import changed_in
+from console.services.denials import words_of
 from console.services.people import zone_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
 from console.words import ENTRY_KINDS, STATES
@@ -234,6 +235,21 @@ def money(amount: Decimal) -> str:
 def changed_of(entry: Entry) -> tuple[tuple[str, str, str | None], ...]:
     """What a change was about, for its line: the first few names with before and after. The entry's own page has all."""
     return changed_in({"changed": entry.detail.get("changed")})[:3]
+
+
+@register.filter
+def with_words(values: Iterable[object], words: Iterable[str]) -> list[tuple[str, object]]:
+    """Each value of a row with the word of its column."""
+    return list(zip(words, values, strict=True))
+
+
+@register.filter
+def about_of(entry: Entry) -> str:
+    """Whom or what a step of the console's own was about, as it reads behind its verb. Of a refused attempt: what was tried, in words."""
+    about = entry.detail.get("about") or ""
+    if entry.kind == "denied" and about:
+        return str(entry.detail.get("tried") or words_of(str(about)))
+    return str(about)
 
 
 @register.filter

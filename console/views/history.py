@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import tzinfo
 
@@ -14,7 +15,7 @@ from actions.errors import InvalidQuery
 from actions.times import Instant, to_datetime
 from console.access import Right, may, may_somewhere, require_known, visible, visible_chains, visible_stores
 from console.checks import recent_check, recent_checks
-from console.forms import HistoryFilters, problems_of
+from console.forms import HistoryFilters, problems_by_field, typed_in
 from console.history import changed_in, list_history, require_kind
 from console.htmx import render_part
 from console.services.people import zone_of
@@ -30,40 +31,55 @@ PAGE_SIZE = 50
 @signed_in
 @require_safe
 def history(request: HttpRequest) -> HttpResponse:
-    """Entries of every store, newest first."""
+    """Entries of every store, newest first. Where a condition means nothing, the form as it was typed, and no entry at all."""
     if not may_somewhere(request.user, Right.HISTORY):
         raise PermissionDenied("you need a role that may read the history")
     zone = zone_of(request.user)
     filters = HistoryFilters(request.GET, zone=zone)
-    if not filters.is_valid():
-        raise InvalidQuery(problems_of(filters))
-    wanted = filters.to_filter()
     chains = visible_chains(request.user, Right.HISTORY)
-    require_known(chains, [wanted.store] if wanted.store else [])
-    require_kind(wanted.kind)
+    form = {
+        "stores": [chain.name for chain in chains],
+        "kinds": ENTRY_KINDS.items(),
+        "outcomes": ENTRY_OUTCOMES,
+        "zone": zone,
+        "may_export": may_somewhere(request.user, Right.EXPORT),
+    }
+    if wrong := _wrong(filters, chains):
+        context = {**form, "typed": typed_in(filters), "wrong": wrong, "is_filtered": True}
+        return render_part(request, "history/history.html", "history/_list.html", context, status=400)
+    wanted = filters.to_filter()
     may_see = visible(request.user, Right.HISTORY)
     page = list_history(chains, wanted, limit=PAGE_SIZE, cursor=request.GET.get("cursor"), may_see=may_see)
     asked = [store for store in visible_stores(request.user, Right.HISTORY) if wanted.store in ("", store.name)]
     checks = recent_checks([store for store in asked if store.name not in page.problems])
     context = {
+        **form,
         "problems": [(name, told(request.user, name, problem)) for name, problem in page.problems.items()],
         "not_prepared": [name for name, check in checks.items() if check.is_reachable and not check.is_prepared],
         "cautions": checks[wanted.store].cautions if wanted.store in checks else (),
-        "filters": filters,
+        "typed": typed_in(filters) | {"since": _in_field(wanted.since, zone), "until": _in_field(wanted.until, zone)},
         "page": page,
         "looked": f"{page.looked:,}",
-        "stores": [chain.name for chain in chains],
-        "kinds": ENTRY_KINDS.items(),
         "is_filtered": bool(wanted.said),
         "is_first_page": not request.GET.get("cursor"),
         "said": wanted.said,
-        "outcomes": ENTRY_OUTCOMES,
-        "since": _in_field(wanted.since, zone),
-        "until": _in_field(wanted.until, zone),
-        "zone": zone,
-        "may_export": may_somewhere(request.user, Right.EXPORT),
     }
     return render_part(request, "history/history.html", "history/_list.html", context)
+
+
+def _wrong(filters: HistoryFilters, chains: Sequence[EntryChain]) -> dict[str, str]:
+    """What is wrong with each condition; empty where all of them mean something."""
+    wrong = problems_by_field(filters)
+    store, kind = filters.cleaned_data.get("store", ""), filters.cleaned_data.get("kind", "")
+    try:
+        require_known(chains, [store] if store else [])
+    except InvalidQuery as exc:
+        wrong["store"] = str(exc)
+    try:
+        require_kind(kind)
+    except InvalidQuery as exc:
+        wrong["kind"] = str(exc)
+    return wrong
 
 
 def _in_field(at: Instant | None, zone: tzinfo) -> str:

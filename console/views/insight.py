@@ -15,7 +15,7 @@ from actions.errors import InvalidQuery
 from console.access import Right, may_somewhere, require_known, visible_stores
 from console.charts import Bars, Columns, bars, columns
 from console.durations import format_duration
-from console.forms import DEFAULT_SPAN, SPANS, InsightFilters, problems_of
+from console.forms import DEFAULT_SPAN, SPANS, InsightFilters, problems_by_field, typed_in
 from console.htmx import render_part
 from console.services.insight import AGES, MAX_LISTED, PEOPLE, RESOLVERS, Insight, Took, read_insight
 from console.services.people import preferences_of
@@ -34,29 +34,35 @@ SPAN_WORDS = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "90d": "90 da
 @signed_in
 @require_safe
 def insight(request: HttpRequest) -> HttpResponse:
-    """The numbers of a range, for those who may read the history; each of what they may see."""
+    """The numbers of a range, for those who may read the history; each of what they may see. No number where a condition means nothing."""
     if not may_somewhere(request.user, Right.HISTORY):
         raise PermissionDenied("you need a role that may read the history")
-    filters = InsightFilters(request.GET)
-    if not filters.is_valid():
-        raise InvalidQuery(problems_of(filters))
     zone = ZoneInfo(preferences_of(request.user).time_zone)
-    asked = filters.to_asked(timezone.now(), zone)
+    filters = InsightFilters(request.GET, now=timezone.now(), zone=zone)
     stores = visible_stores(request.user)
-    require_known(stores, [asked.store] if asked.store else [])
+    wrong, typed = problems_by_field(filters), typed_in(filters)
+    try:
+        require_known(stores, [filters.cleaned_data["store"]] if filters.cleaned_data.get("store") else [])
+    except InvalidQuery as exc:
+        wrong["store"] = str(exc)
+    has_times = bool(typed["since"] or typed["until"])
+    form = {
+        "stores": [store.name for store in stores],
+        "spans": [(name, SPAN_WORDS[name], not has_times and name == (typed["span"] or DEFAULT_SPAN)) for name in SPANS],
+        "is_filtered": any(typed.values()),
+        "zone_name": zone.key,
+        "wrong": wrong,
+    }
+    if wrong:
+        return render_part(request, "insight/insight.html", "insight/_insight.html", {**form, "typed": typed}, status=400)
+    asked = filters.to_asked()
     found = read_insight(request.user, asked, zone)
-    said = filters.cleaned_data
-    has_times = bool(said["since"] or said["until"])
+    times = {"since": _in_field(asked.since, zone), "until": _in_field(asked.until, zone), "span": ""} if has_times else {}
     context = {
+        **form,
+        "typed": typed | times,
         "found": found,
         "asked": asked,
-        "stores": [store.name for store in stores],
-        "spans": [(name, SPAN_WORDS[name], not has_times and name == (said["span"] or DEFAULT_SPAN)) for name in SPANS],
-        "span": "" if has_times else said["span"],
-        "since": _in_field(asked.since, zone) if has_times else "",
-        "until": _in_field(asked.until, zone) if has_times else "",
-        "is_filtered": bool(asked.store or asked.tool or has_times or said["span"]),
-        "zone_name": zone.key,
         "ages": [word for word, _ in AGES],
         "problems": [(name, told(request.user, name, problem)) for name, problem in found.problems.items()],
         "open_total": sum(found.by_age),

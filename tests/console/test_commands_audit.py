@@ -250,15 +250,17 @@ def test_the_stores_after_a_broken_one_are_verified(memory: RecordWriter, ana: U
     assert "other: 0 entries" in said.out
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_an_anchor_is_refused_as_long_as_there_are_none(memory: RecordWriter, tmp_path: Path, exists: bool) -> None:
+@pytest.mark.parametrize(("content", "code"), [("anything", 1), (None, 1), ("", 2), (" \n\n", 2)])
+def test_an_anchor_file_that_vouches_for_nothing_is_refused(
+    memory: RecordWriter, tmp_path: Path, content: str | None, code: int
+) -> None:
     file = tmp_path / "anchors"
-    if exists:
-        file.write_text("anything")
+    if content is not None:
+        file.write_text(content)
 
     said = run("verify_audit", "--anchor", str(file))
 
-    assert is_refused(said)
+    assert (said.code, said.out) == (code, "")
     assert "nothing was verified" in said.err
 
 

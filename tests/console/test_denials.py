@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from console.services import denials
+from console import urls
+from console.models import Decision, Grant
+from console.services import batches, denials
+from console.services.batches import advance, undo
+from console.services.bulk import commit, draft_selected
 from console.services.denials import enter_denial
 from console.services.policies import save_policy
 from console.services.tokens import create_agent_token
 from tests.console.conftest import Api, Cast
 from tests.console.entries import console_entries
-from tests.console.test_services_approve import PAY, payment, proposed
+from tests.console.test_commands import run
+from tests.console.test_entry_points import operations, pages
+from tests.console.test_every_change_is_an_entry import NO_ENTRY
+from tests.console.test_services_approve import PAY, nothing_written, payment, proposed
 from tests.console.view_helpers import browser, filled, path_of
 from tests.recall_writer import RecordWriter
 
@@ -81,6 +90,89 @@ def test_strangers_other_sites_and_what_only_reads_leave_none(memory: RecordWrit
     assert browser(ben).get("/people/").status_code == 403
 
     assert console_entries("denied") == []
+
+
+def test_an_item_that_a_worker_refuses_for_want_of_a_right_is_an_entry_of_its_batchs_person(
+    memory: RecordWriter, ana: User
+) -> None:
+    lost, kept = memory.action("m-1", 1), memory.action("t-1", 1, tool="open_ticket")
+    batch = draft_selected([lost, kept], by=ana)
+    commit(batch.batch_id, by=ana, outcome="done", reason="the provider's log")
+    Grant.objects.filter(user=ana).update(tool="open_ticket")
+
+    advance(batch.pk)
+
+    (entry,) = console_entries("denied")
+    assert (entry.actor, entry.agent, entry.seq, entry.detail["of"]) == ("user ana", "m-1", 1, {"store": "main"})
+    assert (entry.detail["tried"], entry.detail["why"]) == ("deciding about a call of a batch", "forbidden")
+    assert [item.outcome_shown for item in batches.items_showing(batch, "")] == ["no_right", "written"]
+
+
+def test_a_batch_that_is_withdrawn_without_the_right_any_more_leaves_one_too(memory: RecordWriter, ana: User) -> None:
+    memory.lease("m-1", state="live")
+    batch = draft_selected([memory.action("m-1", 1, status="unknown")], by=ana)
+    commit(batch.batch_id, by=ana, outcome="done", reason="the provider's log")
+    advance(batch.pk)
+    undo(batch.batch_id, by=ana)
+    Grant.objects.filter(user=ana).update(role="viewer")
+
+    advance(batch.pk)
+
+    assert [entry.detail["tried"] for entry in console_entries("denied")] == ["withdrawing a decision of a batch"]
+    assert Decision.objects.get().state == "waiting"
+
+
+NOT_THEIRS = {
+    "settle": ("main", "billing-7", "1", "done", "--reason", "seen"),
+    "correct": ("main", "billing-7", "1", "failed", "--reason", "seen"),
+    "approve": ("main", "billing-7", "1", "--reason", "seen"),
+    "evict": ("main", "billing-7", "--holder", "pod-a", "--reason", "it is gone"),
+    "export_replay": ("main", "billing-7", "--output", "unused"),
+    "export_audit": ("--format", "csv", "--output", "unused"),
+}
+
+
+@pytest.mark.parametrize("role", ["viewer", ""])
+@pytest.mark.parametrize("name", NOT_THEIRS)
+def test_a_command_for_somebody_without_the_right_leaves_the_entry_of_a_page(
+    memory: RecordWriter, person: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, role: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    person("sam", *([role] if role else []))
+    ref = payment(memory, 1)
+
+    said = run(name, *NOT_THEIRS[name], "--user", "sam")
+
+    assert said.code == 1
+    assert nothing_written(ref)
+    assert not list(tmp_path.iterdir())
+    if not role and name in ("approve", "export_replay"):  # to them there is no such action or store
+        assert console_entries("denied") == []
+        return
+    (entry,) = console_entries("denied")
+    assert (entry.actor, entry.detail["why"], entry.reason) == ("user sam", "forbidden", said.err)
+    assert entry.detail["about"] == f"command {name}"
+    assert (entry.agent, entry.seq) == (
+        ("", None) if name == "export_audit" else ("billing-7", None if name in ("evict", "export_replay") else 1)
+    )
+
+
+def test_every_gesture_has_words_and_every_words_a_gesture() -> None:
+    only_read = NO_ENTRY["it only reads"] | {"export-manifest"}
+    changing = {str(one.name) for one in pages(urls.urlpatterns)} - only_read
+    api = set()
+    for method, path in operations():
+        parts = [part for part in path.removeprefix("/api/v1/").split("/") if part and "{" not in part]
+        api.add(" ".join([method.upper(), *parts]))
+    commands = {f"command {name}" for name in NOT_THEIRS}
+    workers = {"batch item", "batch item withdraw"}
+
+    assert {name.replace("-", " ") for name in changing} | api | commands | workers == set(denials.GESTURES)
+    for gesture, words in denials.GESTURES.items():
+        assert re.fullmatch(r"[a-z]+ing [A-Za-z',\- ]+", words), gesture
+        assert words != gesture
+        assert "_" not in words
+    assert denials.words_of("agent briefing") == "sending something to the page agent briefing"
 
 
 @pytest.fixture

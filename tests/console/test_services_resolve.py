@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -21,7 +21,7 @@ from actions.queries import get_action
 from actions.records import Action, ActionRef, Entry, Turn
 from actions.times import format_rfc3339, from_datetime
 from console.models import Decision, Incident, Inquiry, StoredVerdict
-from console.services import inquiries, resolve
+from console.services import incidents, inquiries, resolve
 from console.services.decide import DecisionRequest, decide
 from console.services.evidence import find_contradiction, refs_with_verdict, standings_of
 from console.services.incidents import close_incident
@@ -572,6 +572,47 @@ def test_an_incident_is_closed_once_by_somebody_who_may_settle(
     incident.refresh_from_db()
     assert (incident.closed_by, incident.closing_note) == ("ana", "refunded by hand")
     assert len(entries_of(incident.ref, "incident_closed")) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("step", ["incident", "incident_closed"])
+def test_an_incident_whose_entry_was_never_written_is_entered_by_the_sweep_once(
+    records: RecordWriter, ana: User, amy: User, provider: PaymentProvider, step: str
+) -> None:
+    """Whoever made it died between its commit and its entry."""
+
+    def die(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        if step == "incident":
+            patch.setattr(incidents, "enter_beside", die)
+            with pytest.raises(KeyboardInterrupt):
+                test_a_payment_that_turns_up_after_all_opens_an_incident_and_rewrites_nothing(records, ana, amy, provider)
+        else:
+            test_a_payment_that_turns_up_after_all_opens_an_incident_and_rewrites_nothing(records, ana, amy, provider)
+            patch.setattr(incidents, "enter_beside", die)
+            with pytest.raises(KeyboardInterrupt):
+                close_incident(Incident.objects.get().pk, "refunded by hand", by=ana)
+    incident = Incident.objects.get()
+    assert (incident.closed_at is not None) is (step == "incident_closed")
+    assert entries_of(incident.ref, step) == []
+
+    def sweep(_: int) -> int:
+        try:
+            return incidents.sweep_incidents()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        swept = sorted(pool.map(sweep, range(2)))
+
+    assert swept == [0, 1]
+    (entry,) = entries_of(incident.ref, step)
+    assert entry.actor == ("operator ana" if step == "incident_closed" else f"resolver {incident.verdict.resolver}")
+    assert incidents.sweep_incidents() == 0
+    Incident.objects.update(opened_at=datetime.now(UTC) - timedelta(days=8))
+    assert incidents.sweep_incidents() == 0
 
 
 # --- policies --------------------------------------------------------------------------------------------------------

@@ -231,6 +231,37 @@ def test_whoever_may_see_less_takes_out_less_and_the_manifest_says_so(decided: M
     assert json.loads(client.get(response["X-Settle-Manifest"]).content)["filter"] == {"seen by": "operator cyd"}
 
 
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators")
+def test_what_cannot_be_read_is_kept_from_whoever_is_limited_to_tools_and_counted(
+    decided: MemoryWriter, cyd: User, auditor: Client, tmp_path: Path
+) -> None:
+    links = decided.kept.links
+    links[1] = links[1]._replace(text='{"secret": "of another tool"}')
+    grant = Grant.objects.create(user=cyd, role="auditor", store="main", tool="send_email")
+
+    def taken_out(by: Client) -> tuple[list[int], dict[str, str]]:
+        response = by.post("/history/export/", {"format": "jsonl", "store": "main"})
+        rows = [json.loads(line)["number"] for line in b"".join(response).splitlines()]
+        said: dict[str, str] = json.loads(by.get(response["X-Settle-Manifest"]).content)["filter"]
+        return rows, said
+
+    limited = browser(cyd)
+    rows, said = taken_out(limited)
+    command = run("export_audit", "--format", "csv", "--output", str(tmp_path / "h.csv"), "--user", "cyd")
+
+    assert rows == [1, 3]
+    assert said == {"store": "main", "seen by": "operator cyd", "left out": "1 unreadable entry, of whatever tool"}
+    assert "left out: 1 unreadable entry, of whatever tool" in text_of(limited.get("/history/exports/").content.decode())
+    assert (command.code, command.out.splitlines()[-1]) == (0, f"exported 2 entries to {tmp_path / 'h.csv'}")
+    assert "left out: 1 unreadable entry, of whatever tool" in command.err
+    assert "another tool" not in (tmp_path / "h.csv").read_text()
+    assert verify_file(tmp_path / "h.csv").is_intact
+    assert taken_out(auditor) == ([1, 2, 3], {"store": "main"})
+    grant.tool = ""
+    grant.save()
+    assert taken_out(browser(cyd)) == ([1, 2, 3], {"store": "main", "seen by": "operator cyd"})
+
+
 def test_an_export_is_refused_without_the_right_and_by_get(decided: MemoryWriter, ana: User, auditor: Client) -> None:
     client = browser(ana)
 
@@ -261,7 +292,7 @@ def test_what_people_change_and_what_is_refused_read_as_sentences(memory: Record
     lines = [text_of(one) for one in auditor.get("/history/").content.decode().split('<li class="entry">')[1:]]
 
     assert "somebody gave too many wrong passwords of ana" in lines[0]
-    assert "user ben was turned away from action claim (4 times within a minute) “you need a role”" in lines[1]
+    assert "user ben was turned away from claiming a call (4 times within a minute) “you need a role”" in lines[1]
     assert "admin amy changed the roles of bob may come in: nothing → yes" in lines[2]
     assert "roles: viewer → auditor in store main, viewer" in lines[2]
     assert "this console" in lines[2]

@@ -16,6 +16,7 @@ from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
 from console import checks, stores
 from console.history import MAX_READ, HistoryFilter, list_history
+from console.models import Grant
 from console.services.decide import DecisionRequest, decide
 from console.services.people import save_preferences
 from tests.console.conftest import Cast, MemoryWriter
@@ -297,6 +298,44 @@ def test_a_time_stands_in_its_field_as_its_reader_would_type_it(memory: RecordWr
     assert 'name="since" value="2026-07-01T12:00"' in html
     assert 'name="until" value="2026-11-30T00:00"' in html
     assert "From, UTC" in browser(ana.__class__.objects.create_superuser("root")).get("/history/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "says"),
+    [
+        ("since", "yesterday", "This is no time: write a day (2026-11-30)"),
+        ("until", "30.11.2026", "This is no time: write a day (2026-11-30)"),
+        ("store", "nowhere", "No store is called"),
+        ("kind", "nonsense", "No kind of entry is called"),
+        ("seq", "first", "Enter a whole number."),
+    ],
+)
+def test_what_is_typed_stays_beside_a_condition_that_means_nothing_and_nothing_is_listed(
+    memory: RecordWriter, ana: User, name: str, typed: str, says: str
+) -> None:
+    settle(memory.action("m-1", 1), ana, "not to be listed")
+    Grant.objects.create(user=ana, role="auditor")
+    others = {
+        "actor": "ana",
+        "agent": "m-1",
+        "tool": "send_email",
+        "text": "<b>bo",
+        "outcome": "done",
+        "since": "2026-07-01T10:00",
+    }
+
+    page = browser(ana).get("/history/", others | {name: typed})
+
+    html = page.content.decode()
+    assert page.status_code == 400
+    for field in ("actor", "agent", "tool", "text", "since"):
+        value = typed if field == name else others[field].replace("<", "&lt;").replace(">", "&gt;")
+        assert f'name="{field}" value="{value}"' in html, field
+    assert "<option selected>done</option>" in html
+    assert f'id="h-{name}-wrong" role="alert">{says}' in html
+    assert typed in html.partition("Nothing is listed.")[0]
+    assert entries(html) == []
+    assert "/history/export/" not in html
 
 
 def test_a_page_that_stopped_looking_says_after_how_many_and_denies_nothing(memory: RecordWriter, ana: User) -> None:

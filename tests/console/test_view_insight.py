@@ -10,14 +10,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from actions.records import NewEntry
-from actions.times import SECOND, format_rfc3339, from_datetime
+from actions.records import ActionRef, NewEntry
+from actions.times import SECOND, format_rfc3339, from_datetime, to_datetime
 from console.charts import bars, columns
 from console.models import Batch, BatchItem, Decision, Inquiry, Preferences, StoredVerdict
 from console.services import insight
 from console.services.correct import CorrectionRequest, correct_end
 from console.services.decide import DecisionRequest, decide
 from console.services.insight import Insight, took
+from console.services.retention import find_range, remove
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.view_helpers import HTMX, browser, filled, path_of, words_of
@@ -218,8 +219,24 @@ def test_times_are_by_the_persons_clock_also_where_it_was_changed(memory: Record
     "query",
     ["span=1y", "since=yesterday", "since=2026-11-02&until=2026-11-01", "since=2020-01-01", "store=nowhere", "until=0001-01-01"],
 )
-def test_a_condition_that_means_nothing_is_refused(memory: RecordWriter, ben: User, query: str) -> None:
-    assert browser(ben).get(f"/insight/?{query}").status_code == 400
+def test_a_condition_that_means_nothing_is_said_at_its_field_and_nothing_is_counted(
+    memory: RecordWriter, ben: User, query: str
+) -> None:
+    settled_by("operator", 1)
+
+    page = browser(ben).get(f"/insight/?{query}&tool=pay")
+
+    html = page.content.decode()
+    wrong = query.partition("=")[0]
+    typed = dict(one.split("=") for one in query.split("&"))
+    assert (page.status_code, list(page.context["wrong"])) == (400, [wrong])
+    assert 'name="tool" value="pay"' in html
+    assert f'id="i-{wrong}-wrong" role="alert"' in html
+    for name in typed.keys() & {"since", "until"}:
+        kind = "text" if name == wrong else "datetime-local"
+        assert f'<input type="{kind}" id="i-{name}" name="{name}" value="{typed[name]}"' in html
+    assert "Nothing is counted." in html
+    assert "Settled, by whom" not in html
 
 
 def test_a_person_counts_what_they_may_see_and_nothing_else(
@@ -287,6 +304,57 @@ def test_a_history_that_is_too_long_is_cut_and_says_from_when_on_it_counts(
     assert sum(shown(ben, "?span=24h").settled.values()) == 25
     minutes = (datetime.now(UTC) - timedelta(minutes=9)).strftime("%Y-%m-%dT%H:%M")
     assert not shown(ben, f"?since={minutes}").cut
+
+
+def test_what_a_retention_removed_is_said_on_the_page_and_in_each_table_of_entries(
+    memory: MemoryWriter, ana: User, bea: User
+) -> None:
+    for seq, days in ((1, 9), (2, 8), (3, 2)):
+        settled_by("operator", seq, ago=timedelta(days=days))
+    decided(memory, ana, 9, "done")
+    correct_end(
+        ActionRef("main", "m-1", 9), CorrectionRequest(outcome="failed", reason="no", correction_id="fix-00000009"), by=bea
+    )
+    store = get_store("main")
+    left_at = store.list_entries(limit=1, before=4)[0].at
+    found = find_range(store, left_at)
+    assert found is not None
+    assert [entry.kind for entry in remove(store, found, by="shell root", reason="age")] == ["retained"]
+
+    page, short = browser(ana).get("/insight/"), browser(ana).get("/insight/?span=24h")
+
+    says = "Entries up to 2 of store main were removed by a signed retention."
+    html = page.content.decode()
+    (one,) = page.context["found"].removed
+    assert (one.number, one.until, one.is_signed) == (2, to_datetime(left_at), True)
+    assert "The numbers before" in words_of(html.partition("<table")[0])
+    assert says in words_of(html.partition("<table")[0])
+    tables = {
+        re.search('aria-label="([^"]+)', part)[1]: part.partition("</table>")[0] for part in html.split('<div class="scroll"')[1:]
+    }  # type: ignore[index]
+    told = {name for name, table in tables.items() if says in words_of(table)}
+    assert told == set(tables) - {"Calls in doubt by tool and age"}
+    assert len(told) == 5
+    assert not short.context["found"].removed  # of the last day nothing is gone
+    memory.kept.links = [link for link in memory.kept.links if '"retained"' not in link.text]
+    unsigned = browser(ana).get("/insight/").content.decode()
+    assert "Entries up to 2 of store main are missing, and no signed tombstone says why." in words_of(unsigned)
+
+
+def test_a_time_of_which_everything_was_removed_is_not_called_empty(memory: MemoryWriter, ben: User) -> None:
+    settled_by("operator", 1, ago=timedelta(days=40))
+    settled_by("operator", 2)
+    store = get_store("main")
+    found = find_range(store, store.list_entries(limit=1)[0].at)
+    assert found is not None
+    list(remove(store, found, by="shell root", reason="age"))
+    since, until = (f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%d}" for days in (60, 20))
+
+    said = words_of(browser(ben).get(f"/insight/?since={since}&until={until}").content.decode())
+
+    assert "Entries up to 1 of store main were removed by a signed retention." in said
+    assert "Nothing to count yet" not in said
+    assert "Nothing was settled in this time, as far as entries are left." in said
 
 
 def test_a_store_that_does_not_answer_is_named_and_the_others_are_counted(memory: RecordWriter, down: str, ana: User) -> None:

@@ -316,6 +316,40 @@ def test_the_command_works_with_no_database_and_no_django(tmp_path: Path) -> Non
     assert (good.stderr, bad.stderr) == ("", "")
 
 
+@pytest.mark.parametrize("is_signed", [True, False])
+@pytest.mark.parametrize("key", [None, "ours", "another"])
+def test_what_is_proved_and_what_is_not_is_said_before_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_signed: bool, key: str | None
+) -> None:
+    made = export(tmp_path, make_chain(2))
+    if not is_signed:
+        made.manifest.unlink()
+    keys = {None: [], "ours": ["--key", public_key(SEED)], "another": ["--key", public_key(OTHER)]}[key]
+
+    code = main(["verify", str(made.path), *keys])
+
+    said = capsys.readouterr().out
+    assert code == (1 if is_signed and key == "another" else 0)
+    assert ("Nothing here is signed: anybody could have written the whole file" in said) is not is_signed
+    assert ("Anybody could have made the signing key" in said) is (is_signed and key is None)
+    assert ("signed with a key that you named" in said) is (is_signed and key == "ours")
+    assert ("proved: its entries follow from one another" in said) is (code == 0)
+
+
+@pytest.mark.parametrize("content", ["", "\n  \n"])
+def test_an_anchor_file_without_a_checkpoint_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    made, anchor = export(tmp_path, make_chain(2)), tmp_path / "anchors"
+    anchor.write_text(content)
+
+    assert main(["verify", str(made.path), "--anchor", str(anchor)]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"--anchor: {anchor} holds no checkpoint; nothing was verified\n"
+
+
 @example("'=")
 @given(st.one_of(wild_text, st.from_regex(r"\A(\\u\{[0-9A-F]{1,6}\}?|'?[=+ @-]|\\|\n){0,6}\Z")))
 def test_a_cell_shows_everything_reckons_with_nothing_and_is_read_back_as_it_was(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandParser
 
 from actions.correct import make_correction
@@ -49,9 +50,12 @@ class Command(Base):
             misused(str(exc))
         # A page says 404 to strangers; who sits at a shell may be told why.
         if not has_any_role(user):
-            refuse(f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one")
+            raise PermissionDenied(
+                f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one"
+            )
         if not may_somewhere(user, Right.READ, store=options["store"]):
-            refuse(f"user {user.get_username()} has no role in store {options['store']}; their roles are limited to others")
+            where = f"store {options['store']}; their roles are limited to others"
+            raise PermissionDenied(f"user {user.get_username()} has no role in {where}")
         answer = correct_end(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user)
         if answer.kind not in _GOOD or answer.correction is None:
             again = f" (correction id {request.correction_id})" if answer.kind is CorrectionKind.UNAVAILABLE else ""

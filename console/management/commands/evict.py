@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandParser
 
 from console.access import Right, may_somewhere
@@ -40,7 +41,7 @@ class Command(Base):
         )
         # A page says 404 to strangers; who sits at a shell may be told why.
         if not may_somewhere(user, Right.READ, store=store.name):
-            refuse(
+            raise PermissionDenied(
                 f"user {user.get_username()} has no role in store {store.name}; set_role {user.get_username()} admin gives one"
             )
         answer = evict(store.name, options["agent"], request, by=user)

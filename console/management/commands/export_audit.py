@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandParser
 
 from actions.errors import InvalidQuery
@@ -58,7 +59,9 @@ class Command(Base):
         if options["user"]:
             user = user_named(options["user"])
             if not may_somewhere(user, Right.EXPORT):
-                refuse(f"user {user.get_username()} may not export; set_role {user.get_username()} auditor allows it")
+                raise PermissionDenied(
+                    f"user {user.get_username()} may not export; set_role {user.get_username()} auditor allows it"
+                )
             given = {
                 "chains": visible_chains(user, Right.EXPORT),
                 "by": f"operator {user.get_username()}",
@@ -74,6 +77,8 @@ class Command(Base):
             refuse(f"{path} cannot be written: {exc.strerror}; nothing was exported")
         if not export.tally.rows and filters.said:
             self.stderr.write("0 entries match")
+        if export.left_out:
+            self.stderr.write(printable(f"left out: {export.says_left_out}; {options['user']} may not see every tool"))
         self.stdout.write(printable(f"manifest: {manifest}"))
         self.stdout.write(printable(f"exported {export.tally.rows} entries to {path}"))
 

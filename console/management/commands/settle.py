@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandParser
 
 from actions.errors import InvalidDecision
@@ -53,9 +54,12 @@ class Command(Base):
             misused(str(exc))
         # A page says 404 to strangers; who sits at a shell may be told why.
         if not has_any_role(user):
-            refuse(f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one")
+            raise PermissionDenied(
+                f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one"
+            )
         if not may_somewhere(user, Right.READ, store=options["store"]):
-            refuse(f"user {user.get_username()} has no role in store {options['store']}; their roles are limited to others")
+            where = f"store {options['store']}; their roles are limited to others"
+            raise PermissionDenied(f"user {user.get_username()} has no role in {where}")
         answer = decide(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user)
         if answer.item is not None:
             for caution in recent_check(store).cautions:

@@ -12,7 +12,7 @@ from actions.errors import StoreError
 from actions.store.base import EntryChain
 from actions.store.checkpoints import Anchors, BadSignature, History, read_anchors
 from console.management.base import Command as Base
-from console.management.base import printable, refuse, store_named
+from console.management.base import misused, printable, refuse, store_named
 from console.services.audit import HistoryCheck, check_history
 from console.services.checkpoints import trusted_keys
 from console.stores import CONSOLE_CHAIN, get_store, list_chains
@@ -92,8 +92,11 @@ def _chains(only: str) -> list[EntryChain]:
 def _read_anchor_file(path: Path) -> Anchors:
     """Refused where it does not hold: with a forged anchor nothing that it says of a history is worth anything."""
     try:
-        return read_anchors(path.read_text("ascii").splitlines(), trusted_keys())
+        kept = read_anchors(path.read_text("ascii").splitlines(), trusted_keys())
     except BadSignature as exc:
         refuse(f"{path}: {exc}; nothing was verified")
     except (OSError, UnicodeDecodeError) as exc:
         refuse(f"{path} cannot be read as checkpoints: {type(exc).__name__}; nothing was verified")
+    if not kept.checkpoints:
+        misused(f"--anchor: {path} holds no checkpoint; nothing was verified")
+    return kept
