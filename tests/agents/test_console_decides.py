@@ -27,6 +27,7 @@ from console.models import Decision, Grant
 from console.services.deliver import deliver
 from console.services.policies import save_policy
 from console.services.tokens import create_agent_token, create_user_token
+from local.mongo import Mongo
 from local.postgres import Postgres
 from tests.running_console import running_console
 from tests.servers import VECTOR_TEMPLATE
@@ -34,7 +35,7 @@ from tests.servers import VECTOR_TEMPLATE
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).parents[2]
-KINDS = [("recall", "main"), ("ours", "main")]
+KINDS = [("recall", "main"), ("ours", "main"), ("ours", "mongo")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(django_db_setup: None, pg_server: Postgres) -> Iterator[Site]:
+def site(django_db_setup: None, pg_server: Postgres, mongo_server: Mongo) -> Iterator[Site]:
     name = f"t_{uuid4().hex[:16]}"
-    urls = {"main": pg_server.create_database(name, template=VECTOR_TEMPLATE)}
+    urls = {"main": pg_server.create_database(name, template=VECTOR_TEMPLATE), "mongo": mongo_server.url(name)}
     for store, url in urls.items():
         opened = open_store(url, name=store)
         opened.prepare()
@@ -57,6 +58,7 @@ def site(django_db_setup: None, pg_server: Postgres) -> Iterator[Site]:
     with running_console(database_url=database_url, stores=" ".join(f"{store}={url}" for store, url in urls.items())) as address:
         yield Site(address=address, urls=urls)
     pg_server.drop_database(name)
+    mongo_server.drop_database(name)
 
 
 @pytest.fixture
