@@ -132,15 +132,15 @@ def value_text(what: str, value: object) -> str:
     What JSON does not know is kept as Python prints it, as Recall's client does.
 
     Raises:
-        InvalidRecord: it refers to itself, its keys are not of one kind, or it is over 1,048,576 bytes.
+        InvalidRecord: it refers to itself, is nested too deeply, its keys are not of one kind, or it is over 1,048,576 bytes.
     """
     if value is None:
         return ""
     if not isinstance(value, str):
         try:
             value = json.dumps(value, sort_keys=True, default=str)
-        except (TypeError, ValueError, RecursionError) as exc:
-            raise InvalidRecord(f"{what} cannot be written as JSON: {str(exc)[:200]}") from None
+        except Exception as exc:  # a value's own way of printing itself may raise anything
+            raise InvalidRecord(f"{what} cannot be written as JSON: {type(exc).__name__}: {str(exc)[:200]}") from None
     return check_size(what, clean_text(what, value))
 
 

@@ -6,6 +6,7 @@ Also how a build is checked, and what a resume does about the calls that a crash
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 from collections import Counter
@@ -26,6 +27,8 @@ NOTED = "found in the ledger under its key"
 TOLD = "its result was recorded as turn {} before the crash"
 CALL_TURN = "tool-call:"
 """How the message id of a tool's turn begins, before the id that the model gave its call (recall-records 13)."""
+UNSURE: tuple[type[Exception], ...] = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""Errors after which nobody knows whether the other side did it: it may have, and only its answer was lost."""
 _TURNS_READ = 200
 _ACTIONS_READ = 200
 
@@ -72,7 +75,7 @@ class ToolCalls:
     may_hide_errors: bool = False  # what it returns may be an error that it caught itself
     ledger: Ledger | None = None  # of external tools
     compensate: str = ""  # the tool that undoes it; kept for whoever walks a run backward
-    unsure: tuple[type[Exception], ...] = (TimeoutError,)  # exceptions after which nobody knows whether it happened
+    unsure: tuple[type[Exception], ...] = UNSURE  # exceptions after which nobody knows whether it happened
     running: set[int] = field(default_factory=set)  # numbers of calls that this process is in
 
     def begin(self, arguments: Mapping[str, Any] | str) -> Action:
@@ -98,33 +101,44 @@ class ToolCalls:
         except ActionsError as exc:
             raise EndUnrecorded(action, text, exc) from exc
 
-    def raised(self, action: Action, exc: Exception, *, call_id: str = "") -> None:
-        """Close as failed, with the turn; `unknown`, without one, after a time-out of what may change the world. Raises nothing of its own."""
+    def raised(self, action: Action, exc: Exception, *, call_id: str = "") -> bool:
+        """Close as failed, with the turn; `unknown`, without one, after a time-out of what may change the world. Answers whether it is closed.
+        Raises nothing of its own."""
         error = error_text(exc)
-        if isinstance(exc, self.unsure) and self.action_class is not ActionClass.PURE:
+        if self.action_class is not ActionClass.PURE and _came_of(exc, (*self.unsure, EndUnrecorded)):
             self._end_quietly(action, exc, "unknown", resolution=f"the tool does not know whether it happened: {error}")
-        else:
-            self.reported(action, exc, error, call_id=call_id)
+            return False
+        return self.reported(action, exc, error, call_id=call_id)
 
-    def reported(self, action: Action, exc: Exception | None, error: str, *, call_id: str = "") -> None:
-        """Close as failed with what the tool reported."""
+    def reported(self, action: Action, exc: Exception | None, error: str, *, call_id: str = "") -> bool:
+        """Close as failed with what the tool reported; answers whether it is closed."""
         self._note(action, "failed", error=error)
-        self._end_quietly(action, exc, "failed", error=error, turn=self._turn(f"failed: {error}", call_id))
+        return self._end_quietly(action, exc, "failed", error=error, turn=self._turn(f"failed: {error}", call_id))
+
+    def unfinished(self, action: Action, result: Any) -> TypeError:
+        """Leave open, as `unknown`, what gave something that is not over when it returns; answers what to raise."""
+        exc = TypeError(
+            f"{self.tool} returned a {type(result).__name__}, which is not over when it returns; return the whole result"
+        )
+        self._end_quietly(action, exc, "unknown", resolution=f"nobody knows how far it came: {exc}")
+        return exc
 
     def stopped(self, action: Action, exc: Exception, resolution: str) -> None:
         """Close as abandoned: whoever stopped the call runs it again, as another action."""
         self._end_quietly(action, exc, "abandoned", resolution=resolution)
 
-    def _end_quietly(self, action: Action, exc: Exception | None, status: str, **end: Any) -> None:
-        """The tool's own error is what its caller has to see; an end that was not recorded is said beside it."""
+    def _end_quietly(self, action: Action, exc: Exception | None, status: str, **end: Any) -> bool:
+        """The tool's own error is what its caller has to see; an end that was not recorded is said beside it. Answers whether it was."""
         self.running.discard(action.seq)
         try:
             _asked_again(lambda: self.agent.end_action(action, status, **end))
+            return True
         except ActionsError as problem:
             said = f"action {action.seq} ({self.tool}, key {action.key}) could not be closed as {status}: {problem}"
             log.warning("%s; the next resume settles it", said)
             if exc is not None:
                 exc.add_note(said)
+            return False
 
     def _turn(self, text: str, call_id: str) -> NewTurn:
         return NewTurn(role="tool", content=storable(text), name=self.tool, message_id=call_turn_id(call_id))
@@ -315,18 +329,48 @@ def as_json(tool: str, arguments: Mapping[str, Any]) -> str:
     """
     try:
         return json.dumps(arguments, sort_keys=True)
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, RecursionError) as exc:
         raise TypeError(f"{tool} is idempotent and its arguments must be JSON, so that it can be run again: {exc}") from exc
 
 
 def result_text(value: Any) -> str:
-    """A result as text, as Recall's client writes it: text as it is, nothing as nothing, the rest as JSON."""
+    """A result as text, as Recall's client writes it: text as it is, nothing as nothing, the rest as JSON. Never raises: the call happened."""
     if value is None or isinstance(value, str):
         return value or ""
     try:
         return json.dumps(value, sort_keys=True, default=str)
-    except (TypeError, ValueError):  # keys of several types, or a value that contains itself
-        return repr(value)
+    except Exception:  # keys of several types, a value that contains itself or is nested too deeply, or cannot be printed
+        try:
+            return repr(value)
+        except Exception:
+            return f"<a {type(value).__name__} that cannot be written as text>"
+
+
+def is_unfinished(result: Any) -> bool:
+    """Whether a tool returned before it was over: its work is done, or not, while somebody reads what it gave."""
+    return inspect.isgenerator(result) or inspect.isasyncgen(result)
+
+
+def _came_of(exc: BaseException, kinds: tuple[type[Exception], ...]) -> bool:
+    """Whether this is, or was raised because of or while handling, one of these: libraries wrap a time-out in an error of their own.
+
+    `raise ... from None` says that what came before does not matter.
+    """
+    rest: list[BaseException | None] = [exc]
+    seen: set[int] = set()
+    while rest:
+        found = rest.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, kinds):
+            return True
+        rest.append(found.__cause__)
+        if not found.__suppress_context__:
+            rest.append(found.__context__)
+        if isinstance(found, BaseExceptionGroup):
+            rest.extend(found.exceptions)
+    return False
 
 
 def error_text(exc: Exception) -> str:

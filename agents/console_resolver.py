@@ -88,6 +88,9 @@ def console_resolver(
     Raises:
         ValueError: the URL, token, store, agent or time cannot be used. Nothing was sent.
     """
+    for what, given in (("the console's address", url), ("the token", token)):
+        if not isinstance(given, str):
+            raise ValueError(f"{what} is {type(given).__name__}, not a text; is its variable set?")
     base = _base(url)
     if not _TOKEN.fullmatch(token):
         raise ValueError("the token is empty, or holds a space or a character that no token has")

@@ -548,6 +548,8 @@ class DurableAgent:
                 self._has_doubted = True
             else:
                 self._doubt = before
+                if before is not None and before.gesture == gesture:  # not this time, but perhaps the time before
+                    raise StoreUnavailable(exc.store, exc.problem, may_be_written=True) from exc
             raise
         except ActionsError:
             self._doubt = before

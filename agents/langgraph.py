@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
@@ -29,10 +31,12 @@ from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, create_model
 
 from actions.arguments import canonical_arguments
+from actions.errors import InvalidRecord
+from actions.limits import value_text
 from actions.records import Action, ActionClass, ActionStatus, Turn
 from actions.turns import BRIEF_BYTES, cut_bytes
 from agents import calls
-from agents.calls import KEY_ARGUMENT, ToolCalls, ToolsRefused
+from agents.calls import KEY_ARGUMENT, UNSURE, ToolCalls, ToolsRefused
 from agents.harness import DurableAgent, Resolver
 from agents.ledger import Ledger
 from agents.tools import run_coroutine
@@ -54,13 +58,14 @@ def durable_tools(
     resolver: Resolver | None = None,
     ledger: Ledger | None = None,
     compensate: Mapping[str, str] | None = None,
-    unsure: tuple[type[Exception], ...] = (TimeoutError,),
+    unsure: tuple[type[Exception], ...] = UNSURE,
 ) -> list[BaseTool]:
     """LangChain tools (or functions that become such) whose calls are actions of this agent; give them to the graph instead of the originals.
 
     The class comes from `classes`, else from the tool's `metadata["recall_class"]`. A parameter `idempotency_key` is filled with the
     action's key and hidden from the model, annotated `InjectedToolArg` or not. Only what the model gave is recorded as arguments. A tool
-    that the graph interrupts is closed as `abandoned`; the rest is as in `agents.tools.durable`.
+    that the graph interrupts is closed as `abandoned`. Arguments that no record can keep are told to the model, and nothing is called; the
+    rest is as in `agents.tools.durable`.
 
     Raises:
         UnclassifiedTool: it names every tool without a class. Nothing was wrapped.
@@ -69,6 +74,8 @@ def durable_tools(
     given = [tool if isinstance(tool, BaseTool) else as_tool(tool) for tool in tools]
     if twice := [tool.name for tool in given if isinstance(tool, DurableTool)]:
         raise ToolsRefused(f"already durable: {', '.join(twice)}")
+    if lazy := [tool.name for tool in given if _is_generator(tool)]:
+        raise ToolsRefused(f"a generator is not over when it returns; return the whole result: {', '.join(lazy)}")
     undo = dict(compensate or {})
     named = {tool.name: str(tool.metadata[CLASS_METADATA]) for tool in given if tool.metadata and CLASS_METADATA in tool.metadata}
     declared = {**named, **(classes or {})}
@@ -115,30 +122,62 @@ class DurableTool(BaseTool):
     def run(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """Record, run, record. Without a call id the tool's own handlers of errors are not asked: an error is raised."""
         arguments = self._arguments(tool_input)
-        if (known := self.process.answer(self, tool_call_id, arguments)) is not None:
+        if (known := self._answer(arguments, tool_call_id)) is not None:
             return known
-        action = self.calls.begin(self._shown(arguments))
+        call = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments)))
         try:
-            output = self._called(tool_call_id).run(self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs)
-        except Exception as exc:
-            self._stopped(action, exc, tool_call_id)
-            raise
-        return self._returned(action, output, tool_call_id)
+            action = self._begin(arguments, call)
+            try:
+                output = self._called(tool_call_id).run(
+                    self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
+                )
+            except Exception as exc:
+                self._stopped(action, exc, call)
+                raise
+            return self._returned(action, output, call)
+        finally:
+            self.process.left(call)
 
     async def arun(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """As `run`; the records are written in threads. A cancelled task leaves the action open."""
         arguments = self._arguments(tool_input)
-        if (known := await asyncio.to_thread(self.process.answer, self, tool_call_id, arguments)) is not None:
+        if (known := await asyncio.to_thread(self._answer, arguments, tool_call_id)) is not None:
             return known
-        action = await asyncio.to_thread(self.calls.begin, self._shown(arguments))
+        call = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments)))
         try:
-            output = await self._called(tool_call_id).arun(
-                self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
-            )
-        except Exception as exc:
-            await asyncio.to_thread(self._stopped, action, exc, tool_call_id)
-            raise
-        return await asyncio.to_thread(self._returned, action, output, tool_call_id)
+            action = await asyncio.to_thread(self._begin, arguments, call)
+            try:
+                output = await self._called(tool_call_id).arun(
+                    self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
+                )
+            except Exception as exc:
+                await asyncio.to_thread(self._stopped, action, exc, call)
+                raise
+            return await asyncio.to_thread(self._returned, action, output, call)
+        finally:
+            self.process.left(call)
+
+    def _answer(self, arguments: Mapping[str, Any], call_id: str | None) -> Any:
+        """What is said instead of a call; None: it is to be made."""
+        try:
+            value_text("arguments", self._shown(arguments))
+        except InvalidRecord as exc:
+            if not call_id:
+                raise
+            return ToolMessage(content=f"not called: {exc}", name=self.name, tool_call_id=call_id, status="error")
+        return self.process.answer(self, call_id, arguments)
+
+    def _begin(self, arguments: Mapping[str, Any], call: _Call) -> Action:
+        """The record of this call; an idempotent one that this process left open is made again under its own."""
+        action: Action | None = self.process.left_open(call) if self.calls.action_class is ActionClass.IDEMPOTENT else None
+        if action is None:
+            try:
+                action = self.calls.begin(self._shown(arguments))
+            except BaseException:
+                self.process.ended(call)
+                raise
+        self.process.began(call, action)
+        return action
 
     def _arguments(self, tool_input: str | dict[str, Any]) -> dict[str, Any]:
         return dict(tool_input) if isinstance(tool_input, dict) else {next(iter(self.args), "input"): tool_input}
@@ -155,23 +194,26 @@ class DurableTool(BaseTool):
         """Without a call id a handled error would come back as plain content, and be taken for a result."""
         return self.inner if call_id else _raising(self.inner)
 
-    def _stopped(self, action: Action, exc: Exception, call_id: str | None) -> None:
+    def _stopped(self, action: Action, exc: Exception, call: _Call) -> None:
         if isinstance(exc, ParentCommand):  # the tool is over; where the graph goes on is its result
-            self.calls.returned(action, _text_of(exc.args[0], call_id), call_id=call_id or "")
+            self.calls.returned(action, _text_of(exc.args[0], call.id or None), call_id=call.id)
         elif isinstance(exc, GraphBubbleUp):
             self.calls.stopped(action, exc, STOPPED)
+            self.process.ended(call)
             return
-        else:
-            self.calls.raised(action, exc, call_id=call_id or "")
-        self.process.told(call_id)
+        elif not self.calls.raised(action, exc, call_id=call.id):
+            return
+        self.process.told(call.id)
+        self.process.ended(call)
 
-    def _returned(self, action: Action, output: Any, call_id: str | None) -> Any:
-        text = _text_of(output, call_id)
+    def _returned(self, action: Action, output: Any, call: _Call) -> Any:
+        text = _text_of(output, call.id or None)
         if isinstance(output, ToolMessage) and output.status == "error":
-            self.calls.reported(action, None, text, call_id=call_id or "")
+            if not self.calls.reported(action, None, text, call_id=call.id):
+                return output
         else:
-            self.calls.returned(action, text, call_id=call_id or "")
-        self.process.returned(self, call_id, action, output)
+            self.calls.returned(action, text, call_id=call.id)
+        self.process.returned(call, output)
         return output
 
 
@@ -299,6 +341,15 @@ class GraphHooks:
         return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *self.with_briefing(_messages(state))]}
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of the model, as LangGraph would make it again by itself."""
+
+    id: str  # empty: nobody can tell it from another
+    tool: str
+    args: str  # empty: not known
+
+
 class _Process:
     """What the tools and hooks of one agent share while this process has it."""
 
@@ -312,8 +363,12 @@ class _Process:
         self._before: tuple[Turn, ...] = ()  # what earlier processes recorded
         self._turns: set[str] = set()  # calls whose turn was written with their end
         # What LangGraph may run again by itself: calls of the newest message of the model, and those that a crash interrupted.
-        self._outputs: dict[str, tuple[str, str, Any]] = {}
+        self._outputs: dict[_Call, Any] = {}
         self._interrupted: list[Action] = []
+        # Of this process, since the model was asked: calls that run, and those of which no end is recorded.
+        self._running: dict[_Call, Action | None] = {}
+        self._left_open: dict[_Call, Action] = {}
+        self._is_briefing_old = False
 
     def settle(self) -> None:
         """Once for each process."""
@@ -334,72 +389,107 @@ class _Process:
         return {turn.message_id for turn in self._before if turn.message_id}
 
     def asks_model(self) -> None:
-        """From here on a call is what the model decided after reading its briefing, never a repetition."""
+        """From here on a call is what the model decided after reading its briefing, never a repetition. What was left open since is in there."""
         self.settle()
         with self._lock:
+            if self._is_briefing_old:
+                self.agent.refresh()
+                self._is_briefing_old = False
             self._outputs.clear()
             self._interrupted.clear()
+            self._left_open.clear()
 
     def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
 
         LangGraph runs a whole node again that was interrupted or killed, with the calls that were over as well. A call that came back is
-        answered with what it gave; one that may have happened is answered with that. Only with hooks: they know when the model was asked.
+        answered with what it gave; one that may have happened, in this process or an earlier one, is answered with that, and so is a second
+        call by the same id beside the first. Only with hooks: they know when the model was asked.
         """
         self.settle()
         if call_id is None or not self.has_hooks:
             return None
         with self._lock:
             args = _comparable(tool._shown(arguments))
-            name, before, output = self._outputs.get(call_id, ("", "", None))
-            if name == tool.name and before in ("", args):
-                return output
+            call = _Call(call_id, tool.name, args)
+            for known in (call, _Call(call_id, tool.name, "")):
+                if known in self._outputs:
+                    return self._outputs[known]
+            if call_id and call in self._running:
+                return _told_instead(self._running.get(call), call, "is being made by this very id")
+            if call in self._left_open and tool.calls.action_class is ActionClass.EXTERNAL:
+                return _told_instead(self._left_open[call], call, "was made with these arguments already")
             for action in self._interrupted:
                 if action.tool == tool.name and _comparable(self._whole_args(action)) == args:
                     self._interrupted.remove(action)
-                    return _told_instead(action, call_id)
+                    return _told_instead(action, call, "was called with these arguments before a crash")
+            if call_id:
+                self._running[call] = None
         return None
 
-    def returned(self, tool: DurableTool, call_id: str | None, action: Action, output: Any) -> None:
-        self.told(call_id)
-        if call_id:
-            with self._lock:
-                self._outputs[call_id] = (tool.name, _comparable(self._whole_args(action)), output)
+    # Single steps on dictionaries, without the lock: an event loop must not wait for one that is held while a store answers.
 
-    def told(self, call_id: str | None) -> None:
+    def began(self, call: _Call, action: Action) -> None:
+        self._running[call] = action
+
+    def ended(self, call: _Call) -> None:
+        """Its end is recorded, or it was not begun: the graph may make it again."""
+        self._running.pop(call, None)
+        self._left_open.pop(call, None)
+
+    def left(self, call: _Call) -> None:
+        """Nobody is in it any more. Where no end was recorded it stays open, and may have happened."""
+        if (action := self._running.get(call)) is not None:
+            self._is_briefing_old = True
+            if call.id and self.has_hooks:
+                self._left_open[call] = action  # before it is taken out below: whoever asks meanwhile finds it in one of the two
+        self._running.pop(call, None)
+
+    def left_open(self, call: _Call) -> Action | None:
+        return self._left_open.get(call)
+
+    def returned(self, call: _Call, output: Any) -> None:
+        self.told(call.id)
+        if call.id:
+            self._outputs[call] = output
+        self.ended(call)
+
+    def told(self, call_id: str) -> None:
         if call_id:
             self._turns.add(call_id)
 
     def has_turn(self, call_id: str) -> bool:
         return call_id in self._turns
 
-    def _outputs_before(self) -> dict[str, tuple[str, str, Any]]:
+    def _outputs_before(self) -> dict[_Call, Any]:
         """Of the process before, by the turns that its calls left; their arguments are not known."""
-        found: dict[str, tuple[str, str, Any]] = {}
+        found: dict[_Call, Any] = {}
         for turn in self._before:
             if turn.role == "tool" and turn.message_id.startswith(calls.CALL_TURN):
                 call_id = turn.message_id.removeprefix(calls.CALL_TURN)
                 content = calls.whole_turn(self.agent, turn)
-                found[call_id] = (turn.name, "", ToolMessage(content=content, name=turn.name, tool_call_id=call_id))
+                found[_Call(call_id, turn.name, "")] = ToolMessage(content=content, name=turn.name, tool_call_id=call_id)
         return found
 
     def _whole_args(self, action: Action) -> str:
         return self.agent.get_output(action.args_ref).content if action.args_ref else action.args
 
 
-def _told_instead(action: Action, call_id: str) -> ToolMessage:
-    if action.status is ActionStatus.DONE:
-        return ToolMessage(content=action.result or "done", name=action.tool, tool_call_id=call_id)
-    text = (
-        f"not called: {action.tool} was called with these arguments before a crash (action {action.seq}, key {action.key}), and nobody "
-        "knows whether it happened. Check before repeating it."
-    )
-    return ToolMessage(content=text, name=action.tool, tool_call_id=call_id, status="error")
+def _told_instead(action: Action | None, call: _Call, how: str) -> ToolMessage:
+    if action is not None and action.status is ActionStatus.DONE:
+        return ToolMessage(content=action.result or "done", name=call.tool, tool_call_id=call.id)
+    which = f" (action {action.seq}, key {action.key})" if action is not None else ""
+    text = f"not called: {call.tool} {how}{which}, and nobody knows whether it happened. Check before repeating it."
+    return ToolMessage(content=text, name=call.tool, tool_call_id=call.id, status="error")
 
 
 def _comparable(arguments: Mapping[str, Any] | str) -> str:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
-    return canonical_arguments(text)
+    return canonical_arguments(value_text("arguments", arguments))
+
+
+def _is_generator(tool: BaseTool) -> bool:
+    functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
+    return any(inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function) for function in functions)
 
 
 def _wrap(tool: BaseTool, recorded: ToolCalls, process: _Process) -> DurableTool:
@@ -521,7 +611,10 @@ def _call_text(call: Mapping[str, Any], limit: int | None) -> str:
     """`name(argument="value", ...)`, without the call's id."""
     shown = []
     for name, value in (call.get("args") or {}).items():
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):  # what no record can keep is told to the model, and is no reason to stop
+            text = calls.result_text(value)
         if limit is not None and len(text) > limit:
             text = f"<{len(value) if isinstance(value, str) else len(text)} chars>"
         shown.append(f"{name}={text}")

@@ -30,6 +30,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types.jsonrpc import jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
@@ -74,7 +75,7 @@ def make_server(store: AgentStore, *, by_connection: bool) -> Server[dict[str, A
 
     async def call_tool(context: ServerRequestContext[Any], call: types.CallToolRequestParams) -> types.CallToolResult:
         if call.name == _UNSENDABLE:
-            return _said("the arguments hold half a surrogate pair, which no record can keep; nothing was written", is_error=True)
+            return _said(f"{(call.arguments or {}).get('why', 'it cannot be read')}; nothing was written", is_error=True)
         session = _session_of(context, store) if by_connection else only
 
         def work() -> types.CallToolResult:
@@ -160,16 +161,44 @@ class _Lines(io.TextIOWrapper):
 
 def _sendable(line: str) -> str:
     try:
+        jsonrpc_message_adapter.validate_json(line)
+        return line
+    except ValueError:
+        found = _ID.search(line)
+    try:
+        said = json.loads(line)
+        number = said.get("id") if isinstance(said, dict) and said.get("method") == "tools/call" else None
+    except (ValueError, RecursionError):
+        number = json.loads(found[1]) if found and _CALL.search(line) else None
+    if not isinstance(number, int | str) or isinstance(number, bool):
+        return line
+    call = {
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": _UNSENDABLE, "arguments": {"why": _why(line)}},
+    }
+    return json.dumps(call) + "\n"
+
+
+_ID = re.compile(r'"id"\s*:\s*(\d{1,18}|"[A-Za-z0-9._:-]{1,100}")\s*[,}]')
+_CALL = re.compile(r'"method"\s*:\s*"tools/call"')
+
+
+def _why(line: str) -> str:
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "the arguments hold half a surrogate pair, which no record can keep"
+    except RecursionError:
+        return "the arguments are nested too deeply to be read; send them as a text"
+    except ValueError:
+        return "the message is no JSON that can be read here"
+    try:
         from_json(line)
     except ValueError:
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
-            return line
-        if isinstance(said, dict) and said.get("method") == "tools/call" and isinstance(said.get("id"), int | str):
-            call = {"jsonrpc": "2.0", "id": said["id"], "method": "tools/call", "params": {"name": _UNSENDABLE}}
-            return json.dumps(call) + "\n"
-    return line
+        return "the arguments are nested too deeply to be read; send them as a text"
+    return "the message is no call of a tool: params is an object with name and arguments"
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ import inspect
 import re
 import threading
 import typing
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from actions.records import Action, ActionClass
 from agents import calls
-from agents.calls import KEY_ARGUMENT, EndUnrecorded, ToolCalls, ToolsRefused, UnclassifiedTool, still_open
+from agents.calls import KEY_ARGUMENT, UNSURE, EndUnrecorded, ToolCalls, ToolsRefused, UnclassifiedTool, still_open
 from agents.harness import DurableAgent, Resolver
 from agents.ledger import Ledger
 
@@ -38,14 +38,15 @@ def durable(
     agent: DurableAgent,
     compensate: Mapping[str, str] | None = None,
     ledger: Ledger | None = None,
-    unsure: tuple[type[Exception], ...] = (TimeoutError,),
+    unsure: tuple[type[Exception], ...] = UNSURE,
 ) -> list[Tool]:
     """The tools, in order, each call an action of this agent. Functions stay functions, and async ones async; names are `__name__`.
 
     A tool with a parameter `idempotency_key` gets the action's key in it, the same on every retry; signature, annotations and docstring
     no longer show it. A call whose arguments do not fit raises TypeError and records nothing. What the tool raises closes the call as
-    `failed` and is raised; `unsure` are exceptions after which nobody knows (a time-out is no failure): the call stays open as `unknown`.
-    A killed process, Ctrl-C, or a cancelled task leaves the action open, for the next resume to settle.
+    `failed` and is raised; `unsure` are exceptions after which nobody knows (a time-out is no failure, nor an error that came of one, unless
+    it was raised `from None`): the call stays open as `unknown`. So does one that returns a generator; what it returns to be awaited is
+    recorded once it was. A killed process, Ctrl-C, or a cancelled task leaves the action open, for the next resume to settle.
 
     `classes` are pure, idempotent or external, for every tool. `compensate` names the tool that undoes a tool. `ledger` keeps notes of
     external calls (agents/ledger.py says what they prove).
@@ -99,13 +100,7 @@ def _wrap(tool: Tool, shown: _Shown, recorded: ToolCalls) -> Tool:
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             arguments = shown.read(args, kwargs)
             action = await asyncio.to_thread(recorded.begin, arguments)
-            try:
-                result = await shown.call(arguments, action.key)
-            except Exception as exc:
-                await asyncio.to_thread(recorded.raised, action, exc)
-                raise
-            await asyncio.to_thread(recorded.returned, action, calls.result_text(result))
-            return result
+            return await _awaited(shown.call(arguments, action.key), action, recorded)
 
         return shown.dress(call_async, recorded)
 
@@ -117,10 +112,26 @@ def _wrap(tool: Tool, shown: _Shown, recorded: ToolCalls) -> Tool:
         except Exception as exc:
             recorded.raised(action, exc)
             raise
+        if inspect.isawaitable(result):  # an async tool behind a decorator or a lambda: it is over when it was awaited
+            return _awaited(result, action, recorded)
+        if calls.is_unfinished(result):
+            raise recorded.unfinished(action, result)
         recorded.returned(action, calls.result_text(result))
         return result
 
     return shown.dress(call, recorded)
+
+
+async def _awaited(work: Awaitable[Any], action: Action, recorded: ToolCalls) -> Any:
+    try:
+        result = await work
+    except Exception as exc:
+        await asyncio.to_thread(recorded.raised, action, exc)
+        raise
+    if calls.is_unfinished(result):
+        raise await asyncio.to_thread(recorded.unfinished, action, result)
+    await asyncio.to_thread(recorded.returned, action, calls.result_text(result))
+    return result
 
 
 class _Shown:
@@ -172,7 +183,16 @@ def _rerun(tool: Tool, shown: _Shown, arguments: Mapping[str, Any], key: str) ->
     shown.check(arguments)
     if _is_async(tool):
         return calls.result_text(run_coroutine(lambda: shown.call(arguments, key)))
-    return calls.result_text(shown.call(arguments, key))
+    result = shown.call(arguments, key)
+    if inspect.isawaitable(result):
+        result = run_coroutine(lambda: _whole(result))
+    if calls.is_unfinished(result):
+        raise TypeError(f"it returned a {type(result).__name__}, which is not over when it returns")
+    return calls.result_text(result)
+
+
+async def _whole(work: Awaitable[Any]) -> Any:
+    return await work
 
 
 def run_coroutine(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -206,6 +226,11 @@ def _refuse_what_cannot_be_wrapped(tools: Sequence[Tool]) -> None:
             problems.append(f"{_name(tool)} is durable already")
         elif any(check(_function(tool)) for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
             problems.append(f"{_name(tool)} is a generator: it is not over when it returns; return the whole result")
+        else:
+            try:
+                inspect.signature(tool)
+            except (TypeError, ValueError) as exc:
+                problems.append(f"the parameters of {_name(tool)} cannot be told ({exc}); wrap it in a function of your own")
     if problems:
         raise ToolsRefused("; ".join(problems))
 

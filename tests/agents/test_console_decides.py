@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,21 +24,24 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 
 from actions.queries import get_action
-from actions.records import ActionRef, ActionStatus
+from actions.records import Action, ActionRef, ActionStatus
 from actions.store import open_store
 from console import stores
 from console.models import Decision, Grant
 from console.services.deliver import deliver
 from console.services.policies import save_policy
 from console.services.tokens import create_agent_token, create_user_token
+from local.mongo import Mongo
 from local.postgres import Postgres
+from tests.interop.driver import expire_lease
 from tests.running_console import running_console
 from tests.servers import VECTOR_TEMPLATE
 
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).parents[2]
-KINDS = [("recall", "main"), ("ours", "main")]
+README = ROOT / "README.md"
+KINDS = [("recall", "main"), ("ours", "main"), ("ours", "mongo")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +53,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(django_db_setup: None, pg_server: Postgres) -> Iterator[Site]:
+def site(django_db_setup: None, pg_server: Postgres, mongo_server: Mongo) -> Iterator[Site]:
     name = f"t_{uuid4().hex[:16]}"
-    urls = {"main": pg_server.create_database(name, template=VECTOR_TEMPLATE)}
+    urls = {"main": pg_server.create_database(name, template=VECTOR_TEMPLATE), "mongo": mongo_server.url(name)}
     for store, url in urls.items():
         opened = open_store(url, name=store)
         opened.prepare()
@@ -57,6 +64,7 @@ def site(django_db_setup: None, pg_server: Postgres) -> Iterator[Site]:
     with running_console(database_url=database_url, stores=" ".join(f"{store}={url}" for store, url in urls.items())) as address:
         yield Site(address=address, urls=urls)
     pg_server.drop_database(name)
+    mongo_server.drop_database(name)
 
 
 @pytest.fixture
@@ -116,6 +124,88 @@ def send(site: Site, token: str, ref: ActionRef, outcome: str, reason: str, **mo
     )
     with urlopen(request) as answer:
         return answer.status, json.loads(answer.read())
+
+
+class Mailbox(socketserver.ThreadingTCPServer):
+    """A mail server that takes every mail, and lets the process that sends the first die before it hears so."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Delivery)
+        self.mails: list[str] = []
+        self.sender: subprocess.Popen[str] | None = None
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return "{}:{}".format(*self.server_address)
+
+
+class Delivery(socketserver.StreamRequestHandler):
+    server: Mailbox
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        while line := self.rfile.readline().upper():
+            if line.startswith(b"DATA"):
+                self.wfile.write(b"354 go on\r\n")
+                self.server.mails.append("".join(text.decode() for text in iter(self.rfile.readline, b".\r\n")))
+                if self.server.sender is not None:
+                    self.server.sender.kill()
+                    return
+            self.wfile.write(b"250 ok\r\n")
+
+
+def test_the_agent_of_the_readme_is_killed_and_goes_on_with_what_was_decided(site: Site, operator: str, tmp_path: Path) -> None:
+    """What a reader copies, but for the model: a scripted one that sends the mail unless it reads that it was sent, or may have been."""
+    (script,) = (
+        block for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "init_chat_model(" in block
+    )
+    for line in ("from langchain.chat_models import init_chat_model", 'model = init_chat_model(os.environ["MODEL"])'):
+        assert script.count(line) == 1
+    script = script.replace('init_chat_model(os.environ["MODEL"])', "CarefulModel()")
+    script = script.replace(
+        "from langchain.chat_models import init_chat_model", "from tests.interop.killable_agent import CarefulModel"
+    )
+    (tmp_path / "support.py").write_text(script)
+    settings = {
+        "AGENT_STORE": site.urls["main"],
+        "CONSOLE_URL": site.address,
+        "LANGSMITH_TRACING": "false",
+        "PYTHONPATH": str(ROOT),
+    }
+    mail = ActionRef("main", "support-7", 1)
+
+    def start(mailbox: Mailbox) -> subprocess.Popen[str]:
+        environment = {
+            **os.environ,
+            **settings,
+            "CONSOLE_TOKEN": create_agent_token("main", "support-7"),
+            "SMTP": mailbox.address,
+        }
+        line = [sys.executable, "support.py", "Tell Ann about her refund."]
+        return subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    with Mailbox() as mailbox:
+        mailbox.sender = start(mailbox)
+        _, errors = mailbox.sender.communicate(timeout=60)
+        assert mailbox.sender.returncode == -signal.SIGKILL, errors
+        status, told = send(site, operator, mail, "done", "found in the Sent folder", result="message-id 1204")
+        assert (status, told["state"]) == (202, "waiting")  # its lease still lives
+        expire_lease(site.urls["main"], "support-7")
+        mailbox.sender = None
+
+        said, errors = start(mailbox).communicate(timeout=60)
+
+        assert said.strip() == "Nothing left to do.", errors
+        (sent,) = mailbox.mails
+        mailbox.shutdown()
+    action = get_action(stores.get_store("main"), mail).action
+    assert isinstance(action, Action)
+    assert (action.status, action.result) == (ActionStatus.DONE, "message-id 1204")
+    assert f"Message-Id: <{action.key}@example.com>" in sent
+    assert action.resolution == "operator ana: found in the Sent folder"
 
 
 @pytest.mark.parametrize(("kind", "store"), KINDS, ids=lambda value: value)

@@ -298,6 +298,8 @@ def test_nobody_there_leaves_it_open() -> None:
         ({"url": "https://ana:hunter2@settle.example.com"}, "user name or password"),
         ({"url": "https://settle.example.com/?token=hunter2"}, "query"),
         ({"url": "https://settle.example.com/#x"}, "fragment"),
+        ({"url": None}, "the console's address is NoneType, not a text; is its variable set"),
+        ({"token": None}, "the token is NoneType"),
         ({"token": ""}, "token"),
         ({"token": "hunter2 hunter2"}, "token"),
         ({"token": "hunter2\r\nX: y"}, "token"),

@@ -17,16 +17,18 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode, ToolRuntime, create_react_agent, tools_condition
 from langgraph.types import Command, interrupt
 
+from actions.errors import StoreUnavailable
 from actions.keys import action_key
-from actions.records import ActionStatus
+from actions.records import ActionStatus, Change, Lease
 from actions.store.base import AgentStore
 from actions.store.memory import MemoryStore
 from agents.calls import TOLD
 from agents.harness import DurableAgent, End, Resolver
 from agents.langgraph import BRIEFING_ID, GraphHooks, durable_tools
-from agents.tools import ToolsRefused, UnclassifiedTool
+from agents.tools import EndUnrecorded, ToolsRefused, UnclassifiedTool
 from tests.agents.records import AGENT, actions_of, interrupted, turns_of
 from tests.agents.scripted import ScriptedModel, calling
+from tests.agents.values import nested
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:create_react_agent")
 
@@ -437,6 +439,127 @@ def test_a_restored_checkpoint_repeats_no_call_that_was_over_or_may_have_happene
     keys = {call.split()[-1] for call in made if call.startswith("save")}
     assert len(keys) == 1  # however often it was made, it was one invoice
     assert told["c3"].content == "saved"
+
+
+def ctrl_c(agent: DurableAgent) -> None:
+    raise KeyboardInterrupt
+
+
+def no_answer(agent: DurableAgent) -> None:
+    raise TimeoutError("no answer")
+
+
+def cut_off(agent: DurableAgent) -> None:
+    """The tool returns, and its end cannot be written."""
+    store: Any = agent._store
+    store.is_down = True
+
+
+class Flaky(MemoryStore):
+    is_down = False
+
+    def write(self, lease: Lease, changes: Sequence[Change]) -> None:
+        if self.is_down:
+            raise StoreUnavailable("main", "the connection was lost", may_be_written=True)
+        super().write(lease, changes)
+
+
+@pytest.mark.parametrize("stop", [ctrl_c, no_answer, cut_off])
+@pytest.mark.parametrize(("action_class", "times"), [("external", 1), ("idempotent", 2)])
+def test_a_graph_that_goes_on_in_the_same_process_repeats_no_call_that_was_left_open(
+    build: Build, action_class: str, times: int, stop: Callable[[DurableAgent], None]
+) -> None:
+    """Nobody resumed and no model was asked: LangGraph makes the call of the stopped node again by itself."""
+    store = Flaky("main")
+    made: list[str] = []
+
+    @tool
+    def send(to: str, idempotency_key: str) -> str:
+        """Send."""
+        made.append(idempotency_key)
+        if len(made) == 1:
+            stop(agent)
+        return "sent"
+
+    agent, tools, hooks = process(store, [send], {"send": action_class})
+    model = ScriptedModel(calling(("send", {"to": "ann"})), AIMessage("ok"))
+    graph = build(model, tools, hooks, InMemorySaver())
+    with pytest.raises((KeyboardInterrupt, TimeoutError, EndUnrecorded)):
+        run(graph, GO, config=THREAD)
+    store.is_down = False
+
+    said = run(graph, None, config=THREAD)
+
+    assert made == [action_key(AGENT, 1)] * times
+    (action,) = actions_of(store)
+    (told,) = (message for message in said["messages"] if isinstance(message, ToolMessage))
+    briefing = str(model.asked[-1][0].content)
+    if action_class == "external":
+        assert action.is_open
+        assert told.status == "error"
+        assert "not called: send was made with these arguments already (action 1" in str(told.content)
+        assert "## Unfinished actions" in briefing
+        assert action.key in briefing
+    else:
+        assert (action.status, action.result, told.content) == (ActionStatus.DONE, "sent", "sent")
+        assert "## Unfinished actions" not in briefing
+
+
+def test_call_ids_that_one_message_uses_twice_make_each_call_once(agent: DurableAgent, store: AgentStore, build: Build) -> None:
+    sent: list[str] = []
+
+    @tool
+    def send(to: str) -> str:
+        """Send."""
+        sent.append(to)
+        return f"sent to {to}"
+
+    @tool
+    def ask() -> str:
+        """Ask a person."""
+        return str(interrupt("really?"))
+
+    tools = durable_tools(agent, [send, ask], {"send": "external", "ask": "external"})
+    hooks = GraphHooks(agent, tools)
+    calls = [{"name": "send", "args": {"to": to}, "id": "same"} for to in ("ann", "ben", "ann")]
+    message = AIMessage("", tool_calls=[*calls, {"name": "ask", "args": {}, "id": "other"}])
+    graph = build(ScriptedModel(message, AIMessage("ok")), tools, hooks, InMemorySaver())
+
+    run(graph, GO, config=THREAD)
+    run(graph, Command(resume="yes"), config=THREAD)
+
+    assert sorted(sent) == ["ann", "ben"]
+
+
+@pytest.mark.parametrize("value", ["x" * 1_100_000, nested(5_000)], ids=["over 1 MiB", "deep"])
+def test_arguments_that_no_record_can_keep_are_told_to_the_model_and_nothing_is_called(
+    agent: DurableAgent, store: AgentStore, build: Build, value: Any
+) -> None:
+    @tool
+    def send(what: Any) -> str:
+        """Send."""
+        raise AssertionError("it ran")
+
+    tools = durable_tools(agent, [send], {"send": "external"})
+    model = ScriptedModel(calling(("send", {"what": value})), AIMessage("I give up"))
+
+    said = run(build(model, tools, GraphHooks(agent, tools), None), GO)
+
+    (told,) = (message for message in said["messages"] if isinstance(message, ToolMessage))
+    assert told.status == "error"
+    assert str(told.content).startswith("not called: arguments ")
+    assert actions_of(store) == []
+    assert [turn.role for turn in turns_of(store)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_generator_is_refused_as_a_tool(agent: DurableAgent) -> None:
+    @tool
+    def lazy() -> Any:
+        """Lazy."""
+        yield "a"
+
+    with pytest.raises(ToolsRefused, match="not over when it returns; return the whole result: lazy"):
+        durable_tools(agent, [lazy], {"lazy": "external"})
 
 
 def test_a_call_that_the_model_decides_after_its_briefing_is_made_although_an_equal_one_was_settled(store: AgentStore) -> None:

@@ -377,6 +377,12 @@ def test_lines_that_no_message_can_hold_are_answered_too() -> None:
         _line("tools/call", 2, begin),
         _line("tools/call", 3, {"name": "agent_resume", "arguments": "x"}),
         _line("tools/call", 4, {"name": "pending_actions", "arguments": {"agent_id": "x"}}),
+        _line("tools/call", 5, "x"),
+        _line("tools/call", 6, {"name": "record_turn", "arguments": {"content": "DEEP"}}).replace(
+            '"DEEP"', "[" * 300 + "]" * 300
+        ),
+        _line("tools/call", 7, {"name": "record_turn", "arguments": "DEEP"}).replace('"DEEP"', "[" * 90_000 + "]" * 90_000),
+        _line("tools/call", "h", {"name": "end_action", "arguments": {"seq": "LONG"}}).replace('"LONG"', "9" * 5_000),
     ]
     server = subprocess.Popen(
         [*COMMAND, "--store", "memory:"],
@@ -390,13 +396,18 @@ def test_lines_that_no_message_can_hold_are_answered_too() -> None:
     assert server.stdout is not None
     server.stdin.write("\n".join(lines) + "\n")
     server.stdin.flush()
-    answers = {answer["id"]: answer for answer in (json.loads(server.stdout.readline()) for _ in range(4))}
+    answers = {answer["id"]: answer for answer in (json.loads(server.stdout.readline()) for _ in range(8))}
     rest, _ = server.communicate(timeout=20)
 
     assert answers[2]["result"]["isError"]
     assert "half a surrogate pair" in answers[2]["result"]["content"][0]["text"]
     assert answers[3]["error"]["code"] == -32602
     assert "not resumed in this session" in answers[4]["result"]["content"][0]["text"]
+    for number, why in {5: "no call of a tool", 6: "nested too deeply", 7: "nested too deeply", "h": "no JSON"}.items():
+        assert answers[number]["result"]["isError"]
+        text = answers[number]["result"]["content"][0]["text"]
+        assert why in text
+        assert text.endswith("nothing was written")
     assert (server.returncode, rest) == (0, "")
 
 

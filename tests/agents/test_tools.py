@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from actions.errors import InvalidRecord
 from actions.keys import action_key
 from actions.records import ActionStatus, NewTurn
 from actions.store.base import AgentStore
@@ -23,6 +24,7 @@ from agents.harness import DurableAgent, End
 from agents.ledger import FileLedger, Ledger, LedgerNote, OutputLedger
 from agents.tools import EndUnrecorded, ToolsRefused, UnclassifiedTool, calls_of, durable, settle, still_open
 from tests.agents.records import AGENT, actions_of, interrupted, turns_of
+from tests.agents.values import nested
 
 
 @pytest.fixture
@@ -95,6 +97,11 @@ def test_declarations_that_contradict_themselves_or_the_tools_are_refused(
         durable(tools, classes=classes, agent=agent, **options)
 
     assert says in str(refused.value)
+
+
+def test_a_callable_whose_parameters_cannot_be_told_stops_the_build(agent: DurableAgent) -> None:
+    with pytest.raises(ToolsRefused, match="parameters of dict cannot be told"):
+        durable([dict], classes={"dict": "pure"}, agent=agent)
 
 
 def test_a_durable_tool_is_not_made_durable_twice(agent: DurableAgent) -> None:
@@ -202,6 +209,114 @@ def test_a_time_out_of_what_changes_the_world_is_no_failure(
     assert action.status is status
     assert "TimeoutError: no answer in 5 s" in (action.resolution if status is ActionStatus.UNKNOWN else action.error)
     assert len(turns_of(store)) == (status is ActionStatus.FAILED)
+
+
+def wrapped_by_a_library() -> None:
+    raise OSError("request failed") from TimeoutError("read timed out")
+
+
+def while_handling() -> None:
+    try:
+        raise ConnectionResetError("by peer")
+    except OSError:
+        raise RuntimeError("request failed")  # noqa: B904 - as many libraries do
+
+
+def among_others() -> None:
+    raise ExceptionGroup("two", [ValueError("x"), TimeoutError("y")])
+
+
+def certain() -> None:
+    try:
+        raise TimeoutError("first try")
+    except TimeoutError:
+        raise LookupError("refused at the second") from None
+
+
+@pytest.mark.parametrize(
+    ("tool", "status"),
+    [
+        (wrapped_by_a_library, ActionStatus.UNKNOWN),
+        (while_handling, ActionStatus.UNKNOWN),
+        (among_others, ActionStatus.UNKNOWN),
+        (certain, ActionStatus.FAILED),
+    ],
+)
+def test_an_error_that_came_of_a_lost_answer_is_no_failure_either(
+    agent: DurableAgent, store: AgentStore, tool: Callable[[], None], status: ActionStatus
+) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the tool's own, whichever it is
+        one(agent, tool)()
+
+    assert not isinstance(raised.value, EndUnrecorded)
+    assert [action.status for action in actions_of(store)] == [status]
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("hunter2")
+
+
+@pytest.mark.parametrize("result", [Unprintable(), nested(100_000), {"n": 10**5_000}], ids=["no text", "deep", "long number"])
+def test_a_result_that_cannot_be_written_still_closes_its_call(agent: DurableAgent, store: AgentStore, result: Any) -> None:
+    def send() -> Any:
+        return result
+
+    assert one(agent, send)() is result
+
+    (action,) = actions_of(store)
+    assert action.status is ActionStatus.DONE
+    assert action.result == f"<a {type(result).__name__} that cannot be written as text>"
+
+
+@pytest.mark.parametrize("value", [Unprintable(), nested(100_000), {1: "a", "b": 2}], ids=["no text", "deep", "mixed keys"])
+@pytest.mark.parametrize("action_class", ["external", "idempotent"])
+def test_arguments_that_cannot_be_written_are_refused_in_one_line_and_nothing_runs(
+    agent: DurableAgent, store: AgentStore, action_class: str, value: Any
+) -> None:
+    def send(what: Any, idempotency_key: str = "") -> None:
+        raise AssertionError("it ran")
+
+    with pytest.raises((InvalidRecord, TypeError), match="JSON") as refused:
+        one(agent, send, action_class)(value)
+
+    assert "\n" not in str(refused.value)
+    assert actions_of(store) == []
+
+
+def test_what_is_not_over_when_it_returns_is_never_done(agent: DurableAgent, store: AgentStore) -> None:
+    def lazily() -> Any:
+        return (part for part in "ab")
+
+    with pytest.raises(TypeError, match="lazily returned a generator"):
+        one(agent, lazily)()
+
+    (action,) = actions_of(store)
+    assert (action.status, action.result) == (ActionStatus.UNKNOWN, "")
+    assert turns_of(store) == []
+
+
+def test_an_async_tool_behind_a_decorator_is_recorded_once_it_was_awaited(agent: DurableAgent, store: AgentStore) -> None:
+    async def send(to: str) -> str:
+        if to == "slow":
+            raise TimeoutError(to)
+        return f"sent to {to}"
+
+    @functools.wraps(send)
+    def decorated(to: str) -> Any:
+        return send(to)
+
+    made = one(agent, decorated)
+    waiting = made("ann")
+    assert [action.status for action in actions_of(store)] == [ActionStatus.STARTED]
+    assert asyncio.run(waiting) == "sent to ann"
+    with pytest.raises(TimeoutError):
+        asyncio.run(made("slow"))
+
+    assert [(action.status, action.result) for action in actions_of(store)] == [
+        (ActionStatus.DONE, "sent to ann"),
+        (ActionStatus.UNKNOWN, ""),
+    ]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])

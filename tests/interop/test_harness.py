@@ -172,6 +172,45 @@ def test_ours_resumes_what_recall_left_with_its_very_briefing(recall: Recall, ag
         assert ours.store_output("more").ref not in {output.ref for output in theirs.outputs}
 
 
+def test_whoever_waits_for_the_lease_reads_recalls_very_briefing(recall: Recall, agents: AgentStore) -> None:
+    running = recall.resume("one")
+    live(Theirs(running))
+
+    ours = DurableAgent.resume(agents, "one", defer_lease=True)
+    theirs = recall.resume("one", defer_lease=True)
+    assert ours.briefing.text == theirs.context.briefing
+    assert ours.briefing.tokens == theirs.context.tokens
+    running.record_turn("user", "one more")
+    running.begin_action("look", "pure", {"q": 2})
+    assert ours.refresh().text == theirs.refresh().briefing
+    crash(running, recall.url)
+
+    for _ in range(2):  # the lease has expired, and what its process left is as it was: whoever waits has changed nothing
+        late = DurableAgent.resume(agents, "one", defer_lease=True)
+        assert late.briefing.text == recall.resume("one", defer_lease=True).context.briefing == theirs.refresh().briefing
+        assert late.lease is None
+
+
+def test_whoever_waited_and_takes_the_lease_then_reads_recalls_very_briefing(recall: Recall, agents: AgentStore) -> None:
+    running = {name: recall.resume(name) for name in ("one", "two")}
+    waiting = DurableAgent.resume(agents, "one", defer_lease=True)
+    theirs = recall.resume("two", defer_lease=True)
+    for agent in running.values():
+        live(Theirs(agent))
+        agent.begin_action("look", "pure", {"q": 2})
+        crash(agent, recall.url)
+
+    taken, by_recall = waiting.acquire(), theirs._call("agent_acquire")
+
+    def named(briefing: str) -> str:
+        return undated(briefing).replace("agent one", "agent two")
+
+    assert named(taken.text) == undated(by_recall["briefing"])
+    assert named(waiting.refresh().text) == undated(theirs.refresh().briefing)
+    assert differences(told(recall.url, "one"), told(recall.url, "two")) == []
+    waiting.release()
+
+
 def test_what_is_settled_at_a_resume_and_reconciled_is_the_same_in_both(recall: Recall, agents: AgentStore) -> None:
     for name in ("one", "two"):
         running = recall.resume(name)
