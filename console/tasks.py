@@ -10,9 +10,21 @@ from django.db import connection
 from kombu.exceptions import OperationalError
 
 from actions.store.checkpoints import Checkpoint
-from console.services import anchoring, batches, checkpoints, ends, inquiries, notifications, passwords, resolve, verification
+from console.services import (
+    anchoring,
+    batches,
+    checkpoints,
+    ends,
+    inquiries,
+    looks,
+    notifications,
+    passwords,
+    resolve,
+    verification,
+)
 from console.services import correct as corrections
 from console.services import deliver as deliveries
+from console.services.sweeps import SWEEP, note_sweep
 from console.stores import list_chains
 
 log = logging.getLogger(__name__)
@@ -44,6 +56,7 @@ def sweep() -> None:
         deliver_correction.delay(pk)
     for pk in batches.claim_due(BATCH):
         advance_batch.delay(pk)
+    note_sweep(SWEEP)
 
 
 @shared_task(name="console.tasks.advance_batch")
@@ -87,18 +100,22 @@ def sweep_inquiries() -> None:
     inquiries.discover()
     for pk in resolve.claim_due(BATCH):
         ask.delay(pk)
+    note_sweep("ask")
 
 
 @shared_task(name="console.tasks.recheck_failed")
 def recheck_failed() -> None:
     """Look again at what was written as failed a day ago."""
     inquiries.recheck_failed()
+    note_sweep("recheck")
 
 
 @shared_task(name="console.tasks.sweep_ends")
 def sweep_ends() -> None:
-    """Enter in the history what actions became without anybody here, also where nobody watches."""
+    """Enter in the history what actions became without anybody here, also where nobody watches; and note what each store is like."""
     ends.sweep_ends()
+    looks.look_at_stores()
+    note_sweep("ends")
 
 
 @shared_task(name="console.tasks.sweep_notices")
@@ -107,6 +124,7 @@ def sweep_notices() -> None:
     notifications.find()
     for pk in notifications.due_channels():
         notify.delay(pk)
+    note_sweep("notify")
 
 
 @shared_task(name="console.tasks.notify", soft_time_limit=60, time_limit=75)
@@ -156,6 +174,7 @@ def verify_all() -> None:
         row, is_new = verification.ask(chain.name, by="system beat")
         if is_new:
             verify.delay(row.pk)
+    note_sweep("verify")
 
 
 @shared_task(name="console.tasks.sign_checkpoints")
@@ -165,3 +184,4 @@ def sign_checkpoints() -> None:
         if not isinstance(signed, Checkpoint):
             log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")
     anchoring.deliver_due()
+    note_sweep("checkpoints")

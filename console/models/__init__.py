@@ -28,6 +28,7 @@ from console.models.note import Note
 from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.person import Light, Preferences, SignIn
 from console.models.policy import DEFAULT_SLA_S, Mode, Policy, Weight
+from console.models.running import StoreLook, Sweep, Tally
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 from console.models.verification import ExportRecord, Verification
@@ -79,8 +80,11 @@ __all__ = [
     "Secret",
     "SeenEnd",
     "SignIn",
+    "StoreLook",
     "StoredCheckpoint",
     "StoredVerdict",
+    "Sweep",
+    "Tally",
     "Token",
     "Verification",
     "Way",
