@@ -33,7 +33,9 @@ def hand_on_request(headers: dict[str, Any] | None = None, **_: Any) -> None:
 def begin_line(task_id: str = "", task: Any = None, **_: Any) -> None:
     """A task that beat sent has no request: its own id stands in its place, so that what it sends can be followed too."""
     clear_contextvars()
-    bind_contextvars(request_id=getattr(task.request, _HEADER, None) or task_id, task_id=task_id)
+    headers = getattr(task.request, "headers", None) or {}
+    said = getattr(task.request, _HEADER, None) or headers.get(_HEADER)
+    bind_contextvars(request_id=said or task_id, task_id=task_id)
     _began[task_id] = time.perf_counter()
 
 

@@ -73,15 +73,15 @@ _READ = " UNION ALL ".join(
         # These states are our own words, written by services/looks.py.
         """SELECT 'settle_open_actions', ARRAY[look.store, one.key], one.value::float8
            FROM console_store_look AS look, jsonb_each_text(look.states::jsonb) AS one WHERE look.store = ANY(%(stores)s)""",
-        """SELECT 'settle_chain_checkpointed', ARRAY[chain.name], newest.number FROM unnest(%(chains)s) AS chain (name), LATERAL (
+        """SELECT 'settle_chain_checkpointed', ARRAY[chain.name], newest.number FROM unnest(%(chains)s::text[]) AS chain (name), LATERAL (
              SELECT number FROM console_checkpoint AS c WHERE c.name = chain.name ORDER BY c.id DESC LIMIT 1) AS newest""",
-        """SELECT 'settle_chain_anchored', ARRAY[chain.name], newest.number FROM unnest(%(chains)s) AS chain (name), LATERAL (
+        """SELECT 'settle_chain_anchored', ARRAY[chain.name], newest.number FROM unnest(%(chains)s::text[]) AS chain (name), LATERAL (
              SELECT number FROM console_checkpoint AS c WHERE c.name = chain.name
                AND EXISTS (SELECT FROM console_checkpoint_delivery AS d WHERE d.checkpoint_id = c.id AND d.sent_at IS NOT NULL)
              ORDER BY c.id DESC LIMIT 1) AS newest""",
         """SELECT 'settle_chain_anchors_waiting', ARRAY[]::text[], count(*) FROM (
              SELECT FROM console_checkpoint_delivery WHERE sent_at IS NULL LIMIT %(most)s) AS unsent""",
-        """SELECT one.name, ARRAY[chain.name], one.value FROM unnest(%(chains)s) AS chain (name), LATERAL (
+        """SELECT one.name, ARRAY[chain.name], one.value FROM unnest(%(chains)s::text[]) AS chain (name), LATERAL (
              SELECT * FROM console_verification AS v WHERE v.name = chain.name AND v.finished_at IS NOT NULL ORDER BY v.id DESC LIMIT 1
            ) AS newest, LATERAL (VALUES
              ('settle_chain_verified', newest.entries::float8),

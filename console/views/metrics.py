@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.db import Error as ConsoleDatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
@@ -14,6 +16,8 @@ from console.refusals import denied
 from console.services import tallies
 from console.services.metrics import Deployment
 from console.services.tokens import find_caller
+
+log = logging.getLogger(__name__)
 
 
 @never_cache
@@ -37,7 +41,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
         whole = CollectorRegistry()
         whole.register(Deployment())
         body = generate_latest(whole) + generate_latest(REGISTRY)
-    except ConsoleDatabaseError:
+    except ConsoleDatabaseError as exc:
+        log.error("no numbers: the console's database: %s", type(exc).__name__)
         return _refused(503, "unavailable", "the console's database does not answer")
     return HttpResponse(body, content_type=CONTENT_TYPE_LATEST)
 
