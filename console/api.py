@@ -49,6 +49,7 @@ from console.addresses import read_ref
 from console.downloads import download
 from console.forms import HistoryFilters, QueueFilters, problems_of
 from console.history import list_history, require_kind
+from console.logs import route_of
 from console.models import Batch, DecisionState
 from console.services import batches, bulk, known_counts
 from console.services.answers import STATUS, Answer, AnswerKind
@@ -1087,7 +1088,7 @@ def _store_problem(request: HttpRequest, exc: StoreError) -> HttpResponse:
 
 @_on(ConsoleDatabaseError)
 def _database_problem(request: HttpRequest, exc: ConsoleDatabaseError) -> HttpResponse:
-    log.error("the console's database at %s %s: %s", request.method, request.path, type(exc).__name__)
+    log.error("the console's database at %s %s: %s", request.method, route_of(request), type(exc).__name__)
     response = _error(
         503, "unavailable", "the console's database does not answer or cannot be written; the same decision id may be sent again"
     )
@@ -1113,7 +1114,7 @@ def _http_error(request: HttpRequest, exc: HttpError) -> HttpResponse:
 
 @_on(Exception)
 def _broken(request: HttpRequest, exc: Exception) -> HttpResponse:
-    log_unexpected(log, f"answering {request.method} {request.path}", exc)
+    log_unexpected(log, f"answering {request.method} {route_of(request)}", exc)
     return _error(
         500, "broken", "something broke here; what was sent may or may not have been written. The same decision id is harmless"
     )

@@ -8,6 +8,8 @@ from typing import Any
 from celery import Celery
 from celery.signals import worker_before_create_process
 
+from console import task_lines  # noqa: F401 - listens from now on
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 app = Celery("console")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest
@@ -12,6 +13,7 @@ from console.access import Right, has_any_role, may, may_somewhere
 from console.models import Preferences
 from console.services.incidents import visible_open_incidents
 from console.services.people import preferences_of
+from console.services.sweeps import is_late
 
 THEMES = ("light", "dark")
 
@@ -30,7 +32,7 @@ _HTMX = {
     "refreshOnHistoryMiss": True,
     # Refusals are drawn panels: they are swapped in like any answer. A 500 is not; settle.js says that nothing is known.
     "responseHandling": [
-        {"code": "204", "swap": False},
+        {"code": "204|304", "swap": False},
         {"code": "[23]..", "swap": True},
         {"code": "40[0349]|41[23]|422|503", "swap": True},
         {"code": "...", "swap": False, "error": True},
@@ -54,6 +56,12 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "single_keys": mine.single_keys,
         "may_edit_people": bool(user and known and may(user, Right.ADMIN)),
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
+        # Read with the person of the request (backends.py); of nobody else is it asked.
+        "swept_at": user.swept_at if user and known and is_late(*_swept(user)) else None,
         # One query, asked only where the banner is drawn.
         "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),
     }
+
+
+def _swept(user: Any) -> tuple[datetime | None, datetime | None]:
+    return getattr(user, "swept_at", None), getattr(user, "asked_at", None)

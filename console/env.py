@@ -134,6 +134,12 @@ class Environment:
             raise ImproperlyConfigured(f"{name} is {value!r}; allowed: {', '.join(_BOOLEANS)}")
         return _BOOLEANS[value.lower()]
 
+    def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            raise ImproperlyConfigured(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+        return value
+
     def integer(self, name: str, default: int, *, lowest: int, highest: int) -> int:
         value = self._values.get(name)
         if not value:

@@ -21,6 +21,7 @@ from console.api import refuse_unknown_method
 from console.refusals import denial_of
 from console.services import journal
 from console.services.denials import leave_denial
+from console.services.tallies import count
 from console.services.tokens import Caller
 from console.views import errors
 
@@ -88,7 +89,12 @@ class Denials(MiddlewareMixin):
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         match = request.resolver_match
-        if response.status_code != 403 or match is None or getattr(request, "is_from_elsewhere", False):
+        if response.status_code != 403 or match is None:
+            return response
+        is_from_elsewhere = getattr(request, "is_from_elsewhere", False)
+        why, reason = ("elsewhere", "") if is_from_elsewhere else denial_of(response, is_json="api" in match.namespaces)
+        count("settle_refusals_total", why)
+        if is_from_elsewhere:
             return response
         caller, user, is_api = getattr(request, "auth", None), getattr(request, "user", None), "api" in match.namespaces
         if isinstance(caller, Caller):
@@ -97,7 +103,6 @@ class Denials(MiddlewareMixin):
             actor = journal.person(user)
         else:
             return response
-        why, reason = denial_of(response, is_json=is_api)
         about = {name: match.kwargs[name] for name in ("store", "agent", "seq") if match.kwargs.get(name)}
         leave_denial(actor, _gesture(request, match, is_api=is_api), why=why, reason=reason, **about)
         return response

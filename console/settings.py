@@ -12,6 +12,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from console.env import Environment, with_demo_settings
+from console.logs import tame
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Environment(with_demo_settings(os.environ, BASE_DIR / ".data"))
@@ -88,8 +89,11 @@ INSTALLED_APPS = [
     "console",
 ]
 MIDDLEWARE = [
+    "console.request_lines.RequestLines",
     "django.middleware.security.SecurityMiddleware",
     "console.static_files.StaticFilesMiddleware",
+    "console.transfer.Compressed",
+    "console.transfer.Unchanged",
     "csp.middleware.CSPMiddleware",
     "console.middleware.Sessions",
     "console.middleware.IdleTimeout",
@@ -276,6 +280,10 @@ RESOLVER_CLAIM_S = 30  # whoever asks longer has died; a resolver's own limit is
 RESOLVER_CALLABLES = tuple(env.words("RESOLVER_CALLABLES"))
 RESOLVER_ALLOWED_HOSTS = tuple(env.words("RESOLVER_ALLOWED_HOSTS"))
 
+# --- Numbers ----------------------------------------------------------------------------------------------------------
+
+TALLY_EVERY_S = 5.0  # a web process writes what it counted at most so often; a worker after each task
+
 # --- Notifications ----------------------------------------------------------------------------------------------------
 
 NOTIFY_SWEEP_S = 5.0  # as celery.py schedules it
@@ -283,37 +291,47 @@ NOTIFY_WEBHOOK_S = 10.0  # one message to one address, from look-up to the last 
 
 # --- Logging: one line each, never the arguments of an action ---------------------------------------------------------
 
+LOG_FORMAT = env.choice("LOG_FORMAT", "console" if DEBUG else "json", ("json", "console"))
 _SHARED_PROCESSORS: list[Any] = [
+    structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.StackInfoRenderer(),
-    structlog.processors.format_exc_info,
 ]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
+    "filters": {"pathless": {"()": "console.logs.Pathless"}},
     "formatters": {
         "line": {
             "()": structlog.stdlib.ProcessorFormatter,
             "processors": [
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.dev.ConsoleRenderer(colors=False) if DEBUG else structlog.processors.JSONRenderer(),
+                tame,
+                structlog.processors.JSONRenderer() if LOG_FORMAT == "json" else structlog.dev.ConsoleRenderer(colors=False),
             ],
             "foreign_pre_chain": _SHARED_PROCESSORS,
         }
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["pathless"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
+        "django.request": {"level": "ERROR"},  # what was answered stands in the line of its request
         "httpx": {"level": "WARNING"},  # else each request of a store is a line, several a second
+        # The server's own words in our form; its access lines hold addresses with what was searched for.
+        "uvicorn": {"handlers": [], "level": "INFO", "propagate": True},
+        "uvicorn.access": {"handlers": [], "level": "CRITICAL", "propagate": False},
+        # A task has one line of ours (task_lines.py); Celery's would repeat the text of an error.
+        "celery.app.trace": {"level": "CRITICAL"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
     },
 }
 structlog.configure(
     processors=[
         structlog.stdlib.filter_by_level,
-        *_SHARED_PROCESSORS[:-1],
+        *_SHARED_PROCESSORS,
         structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
     ],
     logger_factory=structlog.stdlib.LoggerFactory(),

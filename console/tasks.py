@@ -17,6 +17,7 @@ from console.services import (
     ends,
     incidents,
     inquiries,
+    looks,
     notifications,
     passwords,
     resolve,
@@ -24,6 +25,7 @@ from console.services import (
 )
 from console.services import correct as corrections
 from console.services import deliver as deliveries
+from console.services.sweeps import SWEEP, note_sweep
 from console.stores import list_chains
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ def sweep() -> None:
         deliver_correction.delay(pk)
     for pk in batches.claim_due(BATCH):
         advance_batch.delay(pk)
+    note_sweep(SWEEP)
 
 
 @shared_task(name="console.tasks.advance_batch")
@@ -98,6 +101,7 @@ def sweep_inquiries() -> None:
     inquiries.discover()
     for pk in resolve.claim_due(BATCH):
         ask.delay(pk)
+    note_sweep("ask")
 
 
 @shared_task(name="console.tasks.recheck_failed")
@@ -105,12 +109,15 @@ def recheck_failed() -> None:
     """Look again at what was written as failed a day ago, and enter what is not said yet of the incidents that came of it."""
     inquiries.recheck_failed()
     incidents.sweep_incidents()
+    note_sweep("recheck")
 
 
 @shared_task(name="console.tasks.sweep_ends")
 def sweep_ends() -> None:
-    """Enter in the history what actions became without anybody here, also where nobody watches."""
+    """Enter in the history what actions became without anybody here, also where nobody watches; and note what each store is like."""
     ends.sweep_ends()
+    looks.look_at_stores()
+    note_sweep("ends")
 
 
 @shared_task(name="console.tasks.sweep_notices")
@@ -119,6 +126,7 @@ def sweep_notices() -> None:
     notifications.find()
     for pk in notifications.due_channels():
         notify.delay(pk)
+    note_sweep("notify")
 
 
 @shared_task(name="console.tasks.notify", soft_time_limit=60, time_limit=75)
@@ -168,6 +176,7 @@ def verify_all() -> None:
         row, is_new = verification.ask(chain.name, by="system beat")
         if is_new:
             verify.delay(row.pk)
+    note_sweep("verify")
 
 
 @shared_task(name="console.tasks.sign_checkpoints")
@@ -177,3 +186,4 @@ def sign_checkpoints() -> None:
         if not isinstance(signed, Checkpoint):
             log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")
     anchoring.deliver_due()
+    note_sweep("checkpoints")

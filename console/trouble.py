@@ -14,9 +14,12 @@ def name_of(exc: BaseException) -> str:
     return f"{type(exc).__name__}{where}"
 
 
+def way_of(exc: BaseException) -> str:
+    """Its way through the code, the place where it was raised first."""
+    frames = reversed(traceback.extract_tb(exc.__traceback__))
+    return " < ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in frames)
+
+
 def log_unexpected(log: logging.Logger, doing: str, exc: BaseException) -> None:
     """An error with its way through the code, and without its text."""
-    way = " < ".join(
-        f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in reversed(traceback.extract_tb(exc.__traceback__))
-    )
-    log.error("unexpected while %s: %s; %s", doing, name_of(exc), way)
+    log.error("unexpected while %s: %s; %s", doing, name_of(exc), way_of(exc))

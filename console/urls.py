@@ -29,6 +29,7 @@ from console.views import (
     hooks,
     incidents,
     insight,
+    metrics,
     notes,
     notifications,
     people,
@@ -216,6 +217,7 @@ accounts: list[URLPattern | URLResolver] = [
 machines: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("api/v1/", api.urls),
     path("hooks/<slug:provider>/<slug:token>", hooks.call, name="hook"),
 ]

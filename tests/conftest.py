@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.test import TransactionTestCase
+from pytest_django import DjangoDbBlocker
 
 from local import chromium, mongo, polign
 from local.mongo import Mongo
@@ -28,10 +29,17 @@ def pg_server() -> Postgres:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The console's database; its own history holds a connection there, which is given back before it is dropped."""
-    yield
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """The console's database; its own history holds a connection there, which is given back before it is dropped.
+
+    Nothing is known of sweeps: no worker runs, and a minute after `migrate` every page would say so.
+    """
     from console import stores  # settings are read when Django is, not when this module is
+    from console.models import Sweep
+
+    with django_db_blocker.unblock():
+        Sweep.objects.all().delete()
+    yield
 
     stores.reset()
 

@@ -29,6 +29,7 @@ from console.models.observation import HolderState, Observation, SeenEnd
 from console.models.person import Light, Preferences, SignIn
 from console.models.policy import DEFAULT_SLA_S, Mode, Policy, Weight
 from console.models.run import Approval, ApprovalState, Parked, Run, RunEvent, RunStatus, Undoing
+from console.models.running import StoreLook, Sweep, Tally
 from console.models.saved_view import FirstView, SavedView
 from console.models.token import Token
 from console.models.verification import ExportRecord, Verification
@@ -86,8 +87,11 @@ __all__ = [
     "Secret",
     "SeenEnd",
     "SignIn",
+    "StoreLook",
     "StoredCheckpoint",
     "StoredVerdict",
+    "Sweep",
+    "Tally",
     "Token",
     "Undoing",
     "Verification",

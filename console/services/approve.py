@@ -34,6 +34,7 @@ from console.services.decisions import why_not_second
 from console.services.deliver import announce, as_column, attempt, end_of, lock, on_its_way
 from console.services.evidence import Contradiction, find_contradiction
 from console.services.gates import is_confirmed
+from console.services.settle_line import tell_ended
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ def turn_down(ref: ActionRef, decision_id: str, *, by: User, reason: str) -> Ans
     if refusal is not None:
         return _told(refusal, by, ref)
     announce(row, "turned_down", actor=approver(by), why=reason)
+    tell_ended(row, DecisionState.REFUSED)
     return Answer(kind=AnswerKind.TURNED_DOWN, detail="turned down; it will not be written", decision=row, item=item)
 
 

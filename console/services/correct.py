@@ -7,6 +7,7 @@ whatever was cut off.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -64,6 +65,7 @@ from console.services.deliver import (
 from console.services.gates import is_confirmed
 from console.services.incidents import announce_incident, open_for_correction
 from console.services.policies import gates_before
+from console.services.settle_line import tell_correction
 from console.stores import UnknownStore, get_store
 from console.trouble import log_unexpected, name_of
 
@@ -395,7 +397,7 @@ def _attempt(pk: int, *, first: bool = False, wait: bool = False) -> Attempted |
 
     `first`: by the request that has just made it, whose person hears of every obstacle at once.
     """
-    incident = None
+    incident, began = None, time.perf_counter()
     with transaction.atomic(durable=True):
         row = _lock(pk, wait=wait)
         if row is None or row.state != CorrectionState.WAITING:
@@ -415,6 +417,7 @@ def _attempt(pk: int, *, first: bool = False, wait: bool = False) -> Attempted |
             bump(row.store)
     if incident is not None:
         announce_incident(incident)
+    tell_correction(row, before=CorrectionState.WAITING, began=began, problem=problem)
     return Attempted(correction=row, problem=problem)
 
 

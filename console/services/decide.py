@@ -51,6 +51,7 @@ from console.services.deliver import (
 from console.services.evidence import find_contradiction, find_verdict, numbers_shown
 from console.services.gates import Gates, is_confirmed
 from console.services.policies import gates_before
+from console.services.settle_line import tell_ended
 from console.stores import UnknownStore, get_store
 from console.tool_rules import read_rules
 from console.trouble import log_unexpected, name_of
@@ -171,6 +172,7 @@ def withdraw(ref: ActionRef, *, by: User, decision_id: str = "") -> Answer:
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=row)
     if answer.kind is AnswerKind.WITHDRAWN:
         announce(row, "withdrawn", actor=actor_of(by))
+        tell_ended(row, DecisionState.WITHDRAWN)
     return answer
 
 

@@ -9,6 +9,7 @@ with its process. What the store committed before such a death is found again by
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -44,6 +45,7 @@ from console.services.changes import bump
 from console.services.claimed import end_claims
 from console.services.gates import Gates
 from console.services.journal import enter_beside
+from console.services.settle_line import tell_attempt
 from console.stores import TenantServer, UnknownStore, get_store
 from console.tool_rules import rule_of
 from console.trouble import log_unexpected, name_of
@@ -106,6 +108,7 @@ class _MustBeMarked:
 def _attempt_once(
     pk: int, *, first: bool, wait: bool, seen: str, item: ActionItem | None, through: TenantServer | None
 ) -> Attempt | _MustBeMarked | None:
+    began = time.perf_counter()
     with transaction.atomic(durable=True):
         row = lock(pk, wait=wait)
         if row is None or not row.is_pending:
@@ -122,6 +125,7 @@ def _attempt_once(
         # Still waiting for the same reason is no news: else every browser would fetch every few seconds while any agent lives.
         if first or row.state != state or (isinstance(problem, StoreError) and row.why != why):
             bump(row.store)
+    tell_attempt(row, before=state, began=began, problem=problem)
     return Attempt(decision=row, problem=problem)
 
 

@@ -45,6 +45,7 @@ from console.services.gates import Gates
 from console.services.incidents import announce_incident, open_incident
 from console.services.journal import enter_beside
 from console.services.policies import gates_before, policy_of, roles_of, windows_of
+from console.services.tallies import count
 from console.stores import UnknownStore, get_store
 from console.tool_rules import rule_from
 from console.trouble import log_unexpected, name_of
@@ -259,6 +260,7 @@ def ask(pk: int) -> StoredVerdict | None:
     except Exception as exc:
         log_unexpected(log, f"asking {ready.definition.name} about {row.ref}", exc)
         _put_off(row, f"something unexpected went wrong here: {name_of(exc)}", timezone.now() + UNUSABLE_PAUSE, token=token)
+        count("settle_resolver_failures_total", ready.definition.name)
         return None
     return _keep(row, token, ready, asked)
 
@@ -390,6 +392,7 @@ def _take(row: Inquiry, definition: Definition) -> str | None:
         pace = Pace.objects.select_for_update().get(name=definition.name)
         asking = Inquiry.objects.filter(resolver=definition.name, asking_until__gt=now).exclude(pk=row.pk).count()
         if pace.next_at > now or asking >= definition.at_once:
+            count("settle_resolver_waits_total", definition.name)
             later = max(pace.next_at, now + interval)
             Inquiry.objects.filter(pk=row.pk).update(queued_until=later)
             return None
@@ -491,6 +494,7 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
         bump(row.store)
         if stored.asked_for or not _says_no_more(stored, before):
             _enter_asked(row, stored, verdict)
+    _count_asked(definition.name, stored, asked)
     if reports_giving_up:
         _report_giving_up(row, stored)
     if incident is not None:
@@ -500,6 +504,13 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
     elif decision is not None:
         announce(decision, decision.state, why=decision.rule)
     return stored
+
+
+def _count_asked(resolver: str, stored: StoredVerdict, asked: Asked) -> None:
+    count("settle_resolver_questions_total", resolver)
+    count("settle_resolver_verdicts_total", resolver, stored.outcome, stored.grade)
+    if asked.finding.reply is not Reply.ANSWERED:
+        count("settle_resolver_failures_total", resolver)
 
 
 def _says_no_more(stored: StoredVerdict, before: StoredVerdict | None) -> bool:

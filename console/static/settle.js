@@ -464,4 +464,23 @@
     const these = all(`#queue .pick input[data-crash="${button.dataset.selectCrash}"]`), on = these.some((box) => !box.checked);
     for (const box of these) if (box.checked !== on) box.click();
   });
+
+  // --- a part that refreshes by itself says what it shows already: where nothing changed, nothing comes and nothing is drawn ---
+  const shown = new Map();  // by the part's id: the address that was asked, and the validator of the answer that stands there
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    const { elt, path, headers } = event.detail, before = shown.get(elt.id);
+    if (elt.hasAttribute("data-live-part") && before && before.path === path) headers["If-None-Match"] = before.validator;
+  });
+  // What anything else drew there is not what the validator stands for.
+  const redrawn = (target) => {
+    for (const id of [...shown.keys()]) {
+      const part = document.getElementById(id);
+      if (!part || part.contains(target) || target.contains(part)) shown.delete(id);
+    }
+  };
+  for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.body.addEventListener(name, (event) => redrawn(event.detail.target));
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    const { elt, path } = event.detail.requestConfig, { xhr } = event.detail, validator = xhr.getResponseHeader("ETag");
+    if (xhr.status === 200 && validator && elt.id && elt.hasAttribute("data-live-part") && elt.getAttribute("hx-target") === "this") shown.set(elt.id, { path, validator });
+  });
 })();

@@ -16,6 +16,7 @@ from django_htmx.http import reswap
 from actions.errors import InvalidQuery, StoreError
 from console.context import HTMX_CONFIG
 from console.htmx import render_part, to_login, wants_partial
+from console.logs import route_of
 from console.refusals import denied
 from console.store_news import complain
 from console.views.account import other_opener
@@ -78,7 +79,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def database_problem(request: HttpRequest, exception: BaseException | None) -> HttpResponse:
     """The console's own database does not answer or is read-only. The page asks it for nothing, not even for who looks at it."""
-    log.error("the console's database at %s %s: %s", request.method, request.path, type(exception).__name__)
+    log.error("the console's database at %s %s: %s", request.method, route_of(request), type(exception).__name__)
     detail = "It does not answer, or it can only be read just now (a failover, maintenance). "
     if request.method in ("GET", "HEAD"):
         detail += "What agents recorded is safe in their stores; reload in a moment."

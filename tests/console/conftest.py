@@ -5,6 +5,7 @@ Ana is an operator, Ben a viewer, Cyd has no role, Dot may settle `open_ticket` 
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,7 +21,7 @@ from actions.errors import StoreReadOnly, StoreUnavailable
 from actions.store.memory import MemoryStore
 from console import stores
 from console.models import Grant
-from console.services import known_counts
+from console.services import known_counts, looks, tallies
 from console.services.tokens import create_user_token
 from tests.console import own_resolver as own_resolver_module
 from tests.console.workers import worker as worker
@@ -31,9 +32,12 @@ PASSWORD = "correct horse battery staple"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered() -> None:
-    """Each test is a fresh process to the counts that are kept at most so often."""
+def _nothing_is_remembered(settings: Settings) -> None:
+    """Each test is a fresh process to the counts that are kept at most so often. None is written now and then: statements are counted."""
+    settings.TALLY_EVERY_S = math.inf
     known_counts.forget()
+    looks.forget()
+    tallies.forget()
 
 
 @pytest.fixture(params=["memory", "postgres"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -9,17 +10,19 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from celery import current_app
 from django.contrib.auth.models import User
+from structlog.contextvars import bound_contextvars
 
 from actions.queries import get_action
 from actions.records import ActionRef
 from console import tasks
 from console.celery import app
-from console.models import Batch, Decision
+from console.models import Batch, Decision, Sweep
 from console.services import batches
 from console.services.batches import items_showing
 from console.services.bulk import commit, draft_selected
@@ -135,7 +138,7 @@ def is_written(decision: Decision) -> bool:
     return Decision.objects.filter(pk=decision.pk, state="written").exists()
 
 
-def test_a_worker_delivers_once_the_lease_is_free(worker: Worker, postgres: RecallWriter, ana: User) -> None:
+def test_a_worker_delivers_once_the_lease_is_free(worker: Worker, postgres: RecallWriter, ana: User, tmp_path: Path) -> None:
     decision = kept(postgres, ana)
     worker()
     wait_for(lambda: Decision.objects.get().attempts > 2, "the worker looks at the living agent")
@@ -143,6 +146,21 @@ def test_a_worker_delivers_once_the_lease_is_free(worker: Worker, postgres: Reca
     postgres.lease("billing-7", epoch=2, state="released")
     wait_for(lambda: is_written(decision), "the decision is written")
     assert settled_entries(decision.ref) == 1
+    with bound_contextvars(request_id="request-0042"):
+        tasks.verify.delay(12345)
+    (log,) = tmp_path.glob("worker-*.log")
+    wait_for(lambda: _lines(log, request_id="request-0042"), "the worker's line carries the id of who sent the task")
+    (line,) = _lines(log, request_id="request-0042")
+    assert (line["event"], line["task"], line["state"]) == ("task", "verify", "success")
+    (settle,) = (one for one in _lines(log, event="settle") if one["state"] == "written")
+    assert settle["decision"] == decision.decision_id
+    wait_for(lambda: Sweep.objects.filter(name="sweep").exists(), "the sweep notes that it ran")
+
+
+def _lines(log: Path, **said: str) -> list[dict[str, Any]]:
+    """Lines of a worker's log; one that is no JSON fails."""
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if all(line.get(name) == value for name, value in said.items())]
 
 
 def test_a_worker_killed_while_it_settles_loses_and_doubles_nothing(worker: Worker, postgres: RecallWriter, ana: User) -> None:

@@ -32,7 +32,7 @@ async def listen(client: Client) -> StreamingHttpResponse:
     """The stream as this browser gets it."""
     listener = AsyncClient()
     listener.cookies = client.cookies
-    response = await listener.get("/events/")
+    response = await listener.get("/events/", headers={"Accept-Encoding": "br, gzip", "Sec-Fetch-Site": "same-origin"})
     assert isinstance(response, StreamingHttpResponse)
     return response
 
@@ -53,6 +53,7 @@ def test_it_says_changed_at_once_and_when_something_changes(memory: RecordWriter
         stream = lines(response)
         assert response["Content-Type"] == "text/event-stream"
         assert response["Cache-Control"] == "no-store"
+        assert not response.has_header("Content-Encoding")
         assert await heard(stream) == b"event: changed\ndata:\n\n"
         memory.action("m-1", 1)
         assert await heard(stream) == b"event: changed\ndata:\n\n"
