@@ -18,6 +18,7 @@ import httpx
 from actions import queries
 from actions.queries import ActionFilter, ActionItem
 from bench.ground import Ground
+from bench.inside import CALLABLE
 from bench.plan import Plan
 from bench.reads import in_doubt
 from bench.report import Report, make_row, measure
@@ -37,6 +38,9 @@ class Console:
 
     browser: httpx.Client
     program: httpx.Client
+    url: str
+    pid: int  # of the web process
+    environment: Mapping[str, str]  # for more processes of the same console
 
 
 def bench_pages(ground: Ground, plan: Plan, report: Report) -> None:
@@ -107,7 +111,7 @@ def served(ground: Ground, database: str = CONSOLE_DATABASE) -> Iterator[Console
             httpx.Client(base_url=url, timeout=30, headers={"Authorization": f"Bearer {token}"}) as program,
         ):
             log_in(browser, password)
-            yield Console(browser=browser, program=program)
+            yield Console(browser=browser, program=program, url=url, pid=process.pid, environment=environment)
 
 
 def settings(ground: Ground, url: str, database: str = CONSOLE_DATABASE) -> dict[str, str]:
@@ -126,6 +130,7 @@ def settings(ground: Ground, url: str, database: str = CONSOLE_DATABASE) -> dict
         "CSRF_TRUSTED_ORIGINS": "",
         "BASE_URL": url,
         "EMAIL_URL": "memory:",
+        "RESOLVER_CALLABLES": CALLABLE,
     }
 
 
