@@ -96,7 +96,7 @@ class OpenFilter(admin.SimpleListFilter):
 
 
 @admin.register(Record)
-class RecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class RecordAdmin(admin.ModelAdmin):
     list_display = ("id", "agent", "status", "body")
     list_per_page = 50
     ordering = ("id",)

@@ -180,7 +180,7 @@ class Place:
             samples,
             round_trips=told.statements,
             rows_read=told.rows,
-            size=len(answers[0].content),
+            size=answers[0].num_bytes_downloaded,
             floor=floor,
             actions=self._size,
             open_calls=self._open_calls,
@@ -234,7 +234,7 @@ def _opened(count: int, prefix: str) -> list[Life]:
 
 def _measure_most(at: Ground, console: Console, inside: Inside, plan: Plan, report: Report, at_rest: float) -> None:
     """In the largest store with the most open: what many do at once, and what workers do."""
-    measure_fan_out(at, console, report, browsers=plan.browsers, times=FAN_OUTS)
+    measure_fan_out(at, console, report, browsers=plan.browsers, fetchers=plan.fetchers, times=FAN_OUTS)
     measure_crowd(at, console, inside, report, calls=plan.crowd, seconds=plan.crowd_s)
     _bulk(at, inside, plan, report)
     _sweep(inside, plan, report)

@@ -11,7 +11,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from bench.ground import Ground
 from bench.plan import Plan

@@ -139,7 +139,7 @@ def measure_floor(server: Postgres, asked: Sequence[Asked], *, times: int) -> li
 
 def _ask(connection: psycopg.Connection[Any], one: Asked) -> None:
     cursor = RawCursor(connection)
-    cursor.execute(one.text, one.parameters or None)  # type: ignore[call-overload]
+    cursor.execute(one.text, one.parameters or None)
     if cursor.description:
         cursor.fetchall()
 

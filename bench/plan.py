@@ -24,7 +24,8 @@ class Plan:
     sweep: int = 1_000
     crowd: int = 400  # calls that eight operators settle at once
     crowd_s: float = 5.0
-    browsers: int = 200
+    browsers: int = 200  # that hear of a change
+    fetchers: int = 200  # of them, that fetch the list at the same moment
     tasks: int = 10_000  # that Flower is told of
     without: tuple[str, ...] = ()  # benchmarks that a whole run leaves out
 
@@ -40,6 +41,8 @@ def make_plan(effort: str, jobs: int) -> Plan:
             jobs=jobs,
             entries=4_000,
             sizes=(1_000, 10_000),
+            opens=(200,),
+            fetchers=40,
             pages=5,
             bulk=100,
             sweep=200,

@@ -145,7 +145,7 @@ def _growth(rows: Sequence[Row]) -> Table:
 
 def _details(rows: Sequence[Row]) -> Table:
     head = ("what", "actions", "open", "n", "p50", "p95", "max", "trips", "rows read", "kB", "bare ms", "of it", "")
-    body = [
+    body: list[tuple[str, ...]] = [
         (
             row.name,
             f"{row.actions:,}",

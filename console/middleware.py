@@ -13,7 +13,8 @@ from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import Error as ConsoleDatabaseError
 from django.db import InternalError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
@@ -45,6 +46,13 @@ class Sessions(SessionMiddleware):
             if request.method not in _SAFE or not _is_unwritable(exc):
                 raise
             return response
+
+
+class Compressed(GZipMiddleware):
+    """Django's, which hides the length of what it compresses; but nothing that is streamed: an event must not wait for the next one."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        return response if response.streaming else super().process_response(request, response)
 
 
 class IdleTimeout(MiddlewareMixin):

@@ -90,6 +90,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "console.static_files.StaticFilesMiddleware",
+    "console.middleware.Compressed",
     "csp.middleware.CSPMiddleware",
     "console.middleware.Sessions",
     "console.middleware.IdleTimeout",

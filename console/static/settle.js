@@ -464,4 +464,23 @@
     const these = all(`#queue .pick input[data-crash="${button.dataset.selectCrash}"]`), on = these.some((box) => !box.checked);
     for (const box of these) if (box.checked !== on) box.click();
   });
+
+  // --- What has not changed is not sent again --------------------------------------------------------------------------
+  // Pages stay out of every cache, so the tag of what a live part shows is kept here, until anything else is swapped into it or over it.
+  const tags = new WeakMap();
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    const known = tags.get(event.detail.elt);
+    if (known && event.detail.verb === "get" && known.path === event.detail.path) event.detail.headers["If-None-Match"] = known.tag;
+  });
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { target, xhr } = event.detail;
+    if (xhr.status === 304) { event.detail.shouldSwap = false; return; }
+    for (const part of [target.closest("[data-live-part]"), ...all("[data-live-part]", target)]) if (part) tags.delete(part);
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    const { xhr, requestConfig } = event.detail, tag = xhr.getResponseHeader("ETag"), asked = requestConfig.elt;
+    if (!tag || xhr.status !== 200 || requestConfig.verb !== "get" || !asked.hasAttribute("data-live-part")) return;
+    const part = asked.isConnected ? asked : asked.id && document.getElementById(asked.id);
+    if (part) tags.set(part, { path: requestConfig.path, tag });
+  });
 })();
