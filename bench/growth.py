@@ -34,7 +34,6 @@ MOST_GROWTH, MOST_OF_FLOOR = 1.3, 3.0
 ENTRIES = 20_000
 SPARE_WARM_UP = 3
 DEAD_ROWS = 2_000
-FAN_OUTS = 3
 
 
 def bench_growth(ground: Ground, plan: Plan, report: Report) -> None:
@@ -234,7 +233,7 @@ def _opened(count: int, prefix: str) -> list[Life]:
 
 def _measure_most(at: Ground, console: Console, inside: Inside, plan: Plan, report: Report, at_rest: float) -> None:
     """In the largest store with the most open: what many do at once, and what workers do."""
-    measure_fan_out(at, console, report, browsers=plan.browsers, fetchers=plan.fetchers, times=FAN_OUTS)
+    measure_fan_out(at, console, report, browsers=plan.browsers, fetchers=plan.fetchers, times=plan.changes)
     measure_crowd(at, console, inside, report, calls=plan.crowd, seconds=plan.crowd_s)
     _bulk(at, inside, plan, report)
     _sweep(inside, plan, report)

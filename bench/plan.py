@@ -26,6 +26,7 @@ class Plan:
     crowd_s: float = 5.0
     browsers: int = 200  # that hear of a change
     fetchers: int = 200  # of them, that fetch the list at the same moment
+    changes: int = 3  # that they hear of
     tasks: int = 10_000  # that Flower is told of
     without: tuple[str, ...] = ()  # benchmarks that a whole run leaves out
 
@@ -34,12 +35,12 @@ def make_plan(effort: str, jobs: int) -> Plan:
     """`quick` (under two minutes), `usual`, or `full`: the goals' data, more samples and a longer history in the last."""
     if effort == "quick":
         return Plan(
-            shape=Shape(actions=30_000, turns=20_000),
-            reads=10,
-            settles=30,
-            resumes=100,
+            shape=Shape(actions=20_000, turns=10_000),
+            reads=6,
+            settles=20,
+            resumes=60,
             jobs=jobs,
-            entries=4_000,
+            entries=2_500,
             sizes=(1_000, 10_000),
             opens=(200,),
             fetchers=40,
