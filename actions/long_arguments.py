@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from functools import lru_cache
 
 from actions.arguments import Arguments, parse_arguments
 from actions.redaction import redact_arguments
@@ -13,6 +14,9 @@ LONG_CHARS = 20_000
 KEPT_CHARS = 32_000_000
 """As many characters are kept in all, of what was looked at last. A page of calls that are each a mebibyte long does not fit."""
 
+SHORT_CHARS, KEPT_SHORT = 2_000, 1_000
+"""Of arguments up to so long, so many stay: the pages of the queue that people look at."""
+
 _Key = tuple[bytes, frozenset[str]]
 _kept: OrderedDict[_Key, Arguments] = OrderedDict()
 _lock = threading.Lock()
@@ -20,6 +24,8 @@ _lock = threading.Lock()
 
 def redacted_arguments(text: str, names: frozenset[str]) -> Arguments:
     """`redact_arguments` of a text as it is stored. Only what is redacted is kept, under a digest of the text and what else is hidden."""
+    if len(text) <= SHORT_CHARS:
+        return _short(text, names)
     if len(text) < LONG_CHARS:
         return redact_arguments(parse_arguments(text), names)
     key = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), names)
@@ -34,6 +40,11 @@ def redacted_arguments(text: str, names: frozenset[str]) -> Arguments:
         while kept_chars() > KEPT_CHARS:
             _kept.popitem(last=False)
     return made
+
+
+@lru_cache(maxsize=KEPT_SHORT)
+def _short(text: str, names: frozenset[str]) -> Arguments:
+    return redact_arguments(parse_arguments(text), names)
 
 
 def kept_chars() -> int:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeVar
 
 from actions.arguments import Arguments, parse_arguments
@@ -44,6 +45,9 @@ MAX_ROWS_PER_STORE = 20_000
 MAX_LIMIT = 200
 COUNTED_UP_TO = 1_000
 """No count of another filter goes further than one more than this; a text is looked for beside the list in at most so many rows."""
+
+MAX_SEARCHED_CHARS = 1_000
+"""Of arguments up to so long, the words stay that a text is looked for in: whoever types looks again and again, and redacting is the work."""
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 SortKey = tuple[int, int, str, str, int, str]
@@ -458,10 +462,17 @@ def _words_of(action: Action, rules: ToolRules) -> str:
 
     Overflowed arguments are searched as stored, which is their beginning.
     """
-    rule = rules.of(action.tool)
-    arguments = redact_arguments(parse_arguments(action.args), rule.redacted)
-    facts = facts_of(redact_text(action.tool), action.action_class, arguments, rule)
+    make = _words_of_short if len(action.args) <= MAX_SEARCHED_CHARS else _make_words
+    return make(action.tool, action.action_class, action.args, rules.of(action.tool))
+
+
+def _make_words(tool: str, action_class: ActionClass, args: str, rule: ToolRule) -> str:
+    arguments = redact_arguments(parse_arguments(args), rule.redacted)
+    facts = facts_of(redact_text(tool), action_class, arguments, rule)
     return f"{arguments.text}\n{facts.sentence}".casefold()
+
+
+_words_of_short = lru_cache(maxsize=MAX_ROWS_PER_STORE)(_make_words)
 
 
 def _sort_key(store: str, reading: Reading, rules: ToolRules) -> SortKey:

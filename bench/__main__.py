@@ -1,6 +1,7 @@
 """`./run bench [NAME] [--quick|--full] [--jobs N] [--json FILE]`: starts what it needs, prints a table, stops it.
 
-`kill` counts instead of measuring, takes up to an hour, and runs only when it is named: bench/kill/.
+A whole run also writes its section of bench/RESULTS.md. `kill` counts instead of measuring, takes up to an hour, and runs only when it
+is named: bench/kill/.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,14 +18,19 @@ from types import FrameType
 
 from actions.errors import ActionsError
 from bench.audit import bench_audit
+from bench.beside import bench_flower
 from bench.calls import bench_calls
+from bench.documents import bench_documents
 from bench.ground import Ground, laid
+from bench.growth import bench_growth
 from bench.kill import command as kill
 from bench.learn import bench_learn
+from bench.memory import bench_memory
 from bench.pages import bench_pages
 from bench.plan import Plan, make_plan
 from bench.reads import bench_action, bench_queue
 from bench.report import Report, render
+from bench.results import FILE, write_results
 from bench.settle import bench_settle
 from bench.shape import Shape
 from local.processes import ServerError
@@ -37,9 +44,15 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "calls": bench_calls,
     "pages": bench_pages,
     "audit": bench_audit,
+    "documents": bench_documents,
+    "growth": bench_growth,
+    "flower": bench_flower,
+    "memory": bench_memory,
 }
 
 FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
+OWN_DATA = frozenset({"audit", "documents", "growth", "flower", "memory"})
+"""Benchmarks that bring their own: records would only be laid for nothing."""
 KILL = "kill"
 TRIALS = {"quick": 1, "usual": 20, "full": 20}
 
@@ -51,17 +64,21 @@ def main(argv: list[str]) -> int:
             kill.Asked(store=args.store, trials=args.trials or TRIALS[args.effort], jobs=args.jobs, file=args.json), tell
         )
     plan = make_plan(args.effort, args.jobs)
-    if args.name == "audit":
-        plan = replace(plan, shape=FEW)  # it walks entries; records would only be laid for nothing
+    if args.name in OWN_DATA:
+        plan = replace(plan, shape=FEW)
+    began = time.monotonic()
     try:
         with laid(plan.shape, tell) as ground:
             report = Report(versions=ground.versions, data=asdict(plan.shape), options={"effort": args.effort, "jobs": args.jobs})
             try:
-                for name in [args.name] if args.name else BENCHES:
+                for name in [args.name] if args.name else [name for name in BENCHES if name not in plan.without]:
                     tell(f"{name} ...")
                     BENCHES[name](ground, plan, report)
+                report.remarks += [f"{name} is measured without --quick only." for name in plan.without if args.name is None]
             finally:
                 show(report, args.json)
+            if args.name is None:
+                write_results(FILE, report, effort=args.effort, seconds=time.monotonic() - began)
     except (ServerError, ActionsError, OSError) as exc:
         print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ import httpx
 
 from bench.chain import fill
 from bench.ground import Ground
-from bench.pages import ROOT, manage, require_ok, served, settings
+from bench.pages import ROOT, prepare_console, require_ok, served, settings
 from bench.plan import Plan
 from bench.report import Goal, Report, Row, make_row, measure
 from local.processes import ServerError
@@ -51,8 +51,8 @@ def bench_audit(ground: Ground, plan: Plan, report: Report) -> None:
     with ground.store() as store:
         head = fill(ground.url, store.read_head(), plan.entries)
     count = head.number
+    prepare_console(ground, DATABASE)
     environment = settings(ground, "http://127.0.0.1", DATABASE)
-    manage(environment, "migrate", "--verbosity", "0")
     out = ground.log.with_name("history.jsonl")
     walks: dict[str, list[str]] = {
         "verify_audit": ["manage.py", "verify_audit", "--store", "main"],

@@ -7,10 +7,10 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from polign_recall import Client
@@ -19,6 +19,7 @@ from psycopg import sql
 from actions.records import OPEN_STATUSES
 from actions.store import open_store
 from actions.store.base import ActionStore
+from bench.overhear import PRELOADED
 from bench.shape import Life, Shape, lives, records
 from local import postgres, processes
 from local.postgres import Postgres
@@ -38,6 +39,7 @@ class Ground:
     lives: list[Life]
     versions: dict[str, str]
     log: Path
+    name: str = DATABASE  # of its database
 
     @contextlib.contextmanager
     def store(self) -> Iterator[ActionStore]:
@@ -70,7 +72,7 @@ class Ground:
         """Run a piece of work once in sessions whose every statement and plan the server writes down."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             for name, value in _WITNESS.items():
-                connection.execute(_alter("SET {} = {}", sql.Identifier(*name.split(".")), sql.Literal(value)))
+                connection.execute(_alter(self.name, "SET {} = {}", sql.Identifier(*name.split(".")), sql.Literal(value)))
         try:
             with self.store() as store:
                 store.read_watch()  # a pool's first connection is set up here, not in the work
@@ -81,7 +83,24 @@ class Ground:
                 return _testimony(log.read())
         finally:
             with psycopg.connect(self.url, autocommit=True) as connection:
-                connection.execute(_alter("RESET ALL"))
+                connection.execute(_alter(self.name, "RESET ALL"))
+
+    def add(self, agents: Sequence[Life]) -> None:
+        """More agents by COPY, while the indexes stand. Nobody else may write meanwhile."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            _copy_records(connection, agents, self.shape.seed)
+            _fill_leases(connection, agents)
+        self.vacuum()
+
+    def vacuum(self) -> None:
+        """As autovacuum would leave it, a minute later."""
+        self.execute("VACUUM ANALYZE")
+
+    def execute(self, statement: LiteralString) -> list[tuple[Any, ...]]:
+        """One statement of the benchmark's own."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +122,8 @@ _STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)", re.DOTALL)
 _PLAN = re.compile(r"plan:\s*(\{.*\})\s*$", re.DOTALL)
 
 
-def _alter(change: str, *parts: sql.Composable) -> sql.Composed:
-    return sql.SQL("ALTER DATABASE {} ").format(sql.Identifier(DATABASE)) + sql.SQL(change).format(*parts)
+def _alter(database: str, change: LiteralString, *parts: sql.Composable) -> sql.Composed:
+    return sql.SQL("ALTER DATABASE {} ").format(sql.Identifier(database)) + sql.SQL(change).format(*parts)
 
 
 def _testimony(log: str) -> Testimony:
@@ -125,19 +144,35 @@ def laid(shape: Shape, tell: Callable[[str], None]) -> Iterator[Ground]:
     home = processes.temporary_folder("bench", mode=0o711)
     try:
         with postgres.start(home) as server:
-            url = server.create_database(DATABASE)
-            with Client(agent=True, backend="pgvector", backend_url=url) as client:
-                client.resume("maker").record_turn("user", "makes the tables")
-                recall = client.server_version
-            began = time.monotonic()
-            agents = lives(shape)
-            rows = _fill(url, shape, agents)
-            with contextlib.closing(open_store(url, name="main")) as store:
-                store.prepare(index=True)
-            tell(f"{rows:,} records of {shape.agents:,} agents in {time.monotonic() - began:.1f} s")
-            yield Ground(url=url, shape=shape, lives=agents, versions=_versions(url) | {"recall": recall}, log=_log_of(home))
+            with psycopg.connect(server.url(), autocommit=True) as connection:
+                for statement in PRELOADED:
+                    connection.execute(statement)
+            yield _filled(server.create_database(DATABASE), DATABASE, shape, _log_of(home), tell)
     finally:
         postgres.remove_data(home)
+
+
+@contextlib.contextmanager
+def laid_beside(ground: Ground, name: str, shape: Shape, tell: Callable[[str], None]) -> Iterator[Ground]:
+    """Another store in a database of its own on the same server; dropped afterwards."""
+    server = Postgres.from_url(ground.url)
+    try:
+        yield _filled(server.create_database(name), name, shape, ground.log, tell)
+    finally:
+        server.drop_database(name)
+
+
+def _filled(url: str, name: str, shape: Shape, log: Path, tell: Callable[[str], None]) -> Ground:
+    with Client(agent=True, backend="pgvector", backend_url=url) as client:
+        client.resume("maker").record_turn("user", "makes the tables")
+        recall = client.server_version
+    began = time.monotonic()
+    agents = lives(shape)
+    rows = _fill(url, agents, shape.seed)
+    with contextlib.closing(open_store(url, name="main")) as store:
+        store.prepare(index=True)
+    tell(f"{rows:,} records of {shape.agents:,} agents in {time.monotonic() - began:.1f} s")
+    return Ground(url=url, shape=shape, lives=agents, versions=_versions(url) | {"recall": recall}, log=log, name=name)
 
 
 def _log_of(home: Path) -> Path:
@@ -160,9 +195,8 @@ def _versions(url: str) -> dict[str, str]:
     }
 
 
-def _fill(url: str, shape: Shape, agents: list[Life]) -> int:
+def _fill(url: str, agents: Sequence[Life], seed: int) -> int:
     """All rows by COPY; indexes are dropped before and made anew after, as they were."""
-    count = 0
     with psycopg.connect(url, autocommit=True) as connection:
         indexes = connection.execute(
             "SELECT quote_ident(schemaname) || '.' || quote_ident(indexname), indexdef FROM pg_indexes "
@@ -171,22 +205,28 @@ def _fill(url: str, shape: Shape, agents: list[Life]) -> int:
         ).fetchall()
         for name, _ in indexes:
             connection.execute(f"DROP INDEX {name}".encode())
-        connection.execute(sql.SQL("ALTER TABLE {} ALTER embedding SET DEFAULT array_fill(0, ARRAY[256])::vector").format(TABLE))
-        with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} (id, metadata) FROM STDIN").format(TABLE)) as copy:
-            for life in agents:
-                for record_id, metadata in records(life, shape.seed):
-                    copy.write_row((record_id, json.dumps(metadata, ensure_ascii=False)))
-                    count += 1
-        connection.execute(sql.SQL("ALTER TABLE {} ALTER embedding DROP DEFAULT").format(TABLE))
+        count = _copy_records(connection, agents, seed)
         for _, definition in indexes:
             connection.execute(definition.encode())
         _fill_leases(connection, agents)
-        connection.execute("UPDATE recall.recall_collections SET revision = revision + %s WHERE name = %s", [count, COLLECTION])
         connection.execute("VACUUM ANALYZE")
     return count
 
 
-def _fill_leases(connection: psycopg.Connection[Any], agents: list[Life]) -> None:
+def _copy_records(connection: psycopg.Connection[Any], agents: Sequence[Life], seed: int) -> int:
+    count = 0
+    connection.execute(sql.SQL("ALTER TABLE {} ALTER embedding SET DEFAULT array_fill(0, ARRAY[256])::vector").format(TABLE))
+    with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} (id, metadata) FROM STDIN").format(TABLE)) as copy:
+        for life in agents:
+            for record_id, metadata in records(life, seed):
+                copy.write_row((record_id, json.dumps(metadata, ensure_ascii=False)))
+                count += 1
+    connection.execute(sql.SQL("ALTER TABLE {} ALTER embedding DROP DEFAULT").format(TABLE))
+    connection.execute("UPDATE recall.recall_collections SET revision = revision + %s WHERE name = %s", [count, COLLECTION])
+    return count
+
+
+def _fill_leases(connection: psycopg.Connection[Any], agents: Sequence[Life]) -> None:
     """Live for a day by the server's clock; expired long ago; released as a release leaves it."""
     expires = {"live": "2000-01-02T00:00:00Z", "expired": "2000-01-01T00:00:00Z", "released": "1970-01-01T00:00:00Z"}
     statement = "COPY recall.recall_leases (collection, name, holder, epoch, expires_at) FROM STDIN"

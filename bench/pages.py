@@ -18,16 +18,20 @@ import httpx
 from actions import queries
 from actions.queries import ActionFilter, ActionItem
 from bench.ground import Ground
+from bench.inside import CALLABLE
 from bench.plan import Plan
 from bench.reads import in_doubt
 from bench.report import Report, make_row, measure
 from local import processes
+from local.postgres import Postgres
 from local.processes import ProcessGroup, ServerError
 
 ROOT = Path(__file__).resolve().parent.parent
-CONSOLE_DATABASE = "console"
+CONSOLE_DATABASE, PREPARED = "console", "console_prepared"
 USER = "bench"
 COMMAND_TIMEOUT_S = 120
+_passes: dict[str, tuple[str, str]] = {}
+"""By server: the only copies of what was drawn for it."""
 WARM_UP = 3
 
 
@@ -37,6 +41,9 @@ class Console:
 
     browser: httpx.Client
     program: httpx.Client
+    url: str
+    pid: int  # of the web process
+    environment: Mapping[str, str]  # for more processes of the same console
 
 
 def bench_pages(ground: Ground, plan: Plan, report: Report) -> None:
@@ -90,14 +97,11 @@ def require_ok(answer: httpx.Response) -> None:
 
 @contextlib.contextmanager
 def served(ground: Ground, database: str = CONSOLE_DATABASE) -> Iterator[Console]:
-    """Migrate a database for the console, make a user with every role, start uvicorn, log in; stop it afterwards."""
+    """Copy a migrated database with a user in it who has every role, start uvicorn, log in; stop it afterwards."""
     port = processes.free_port()
     url = f"http://127.0.0.1:{port}"
+    password, token = prepare_console(ground, database)
     environment = settings(ground, url, database)
-    manage(environment, "migrate", "--verbosity", "0")
-    password = secrets.token_urlsafe(24)
-    manage(environment, "create_user", USER, "--superuser", stdin=password)
-    token = manage(environment, "create_token", USER)
     with ProcessGroup() as group:
         line = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(port), "--log-level", "warning"]
         process = group.spawn("web", line, env=environment, cwd=ROOT, log=ground.log.with_name("web.log"))
@@ -107,7 +111,22 @@ def served(ground: Ground, database: str = CONSOLE_DATABASE) -> Iterator[Console
             httpx.Client(base_url=url, timeout=30, headers={"Authorization": f"Bearer {token}"}) as program,
         ):
             log_in(browser, password)
-            yield Console(browser=browser, program=program)
+            yield Console(browser=browser, program=program, url=url, pid=process.pid, environment=environment)
+
+
+def prepare_console(ground: Ground, database: str) -> tuple[str, str]:
+    """A console's database, where it is not there yet: a copy of the one that the first who needs it makes. Its user's password and token."""
+    server = Postgres.from_url(ground.url)
+    known = _passes.get(server.url())
+    if known is None:
+        environment = settings(ground, "http://127.0.0.1", PREPARED)
+        manage(environment, "migrate", "--verbosity", "0")
+        password = secrets.token_urlsafe(24)
+        manage(environment, "create_user", USER, "--superuser", stdin=password)
+        known = _passes[server.url()] = password, manage(environment, "create_token", USER)
+    if not server.database_exists(database):
+        server.create_database(database, template=PREPARED)
+    return known
 
 
 def settings(ground: Ground, url: str, database: str = CONSOLE_DATABASE) -> dict[str, str]:
@@ -126,6 +145,7 @@ def settings(ground: Ground, url: str, database: str = CONSOLE_DATABASE) -> dict
         "CSRF_TRUSTED_ORIGINS": "",
         "BASE_URL": url,
         "EMAIL_URL": "memory:",
+        "RESOLVER_CALLABLES": CALLABLE,
     }
 
 

@@ -17,14 +17,52 @@ class Plan:
     resumes: int
     jobs: int
     entries: int = 20_000  # of the history that `audit` walks
+    sizes: tuple[int, ...] = (10_000, 100_000)  # actions in the stores of `growth`
+    opens: tuple[int, ...] = (50, 500)  # of them open, one after the other in each of these stores
+    pages: int = 20  # samples of a page there
+    bulk: int = 500
+    sweep: int = 1_000
+    crowd: int = 400  # calls that eight operators settle at once
+    crowd_s: float = 5.0
+    browsers: int = 200  # that hear of a change
+    fetchers: int = 200  # of them, that fetch the list at the same moment
+    changes: int = 3  # that they hear of
+    tasks: int = 10_000  # that Flower is told of
+    without: tuple[str, ...] = ()  # benchmarks that a whole run leaves out
 
 
 def make_plan(effort: str, jobs: int) -> Plan:
-    """`quick` (under two minutes), `usual`, or `full`: the goals' data in all three, more samples and a longer history in the last."""
+    """`quick` (under two minutes), `usual`, or `full`: the goals' data, more samples and a longer history in the last."""
     if effort == "quick":
-        return Plan(shape=Shape(), reads=25, settles=60, resumes=200, jobs=jobs)
+        return Plan(
+            shape=Shape(actions=20_000, turns=10_000),
+            reads=6,
+            settles=20,
+            resumes=60,
+            jobs=jobs,
+            entries=2_500,
+            sizes=(1_000, 10_000),
+            opens=(200,),
+            fetchers=40,
+            pages=5,
+            bulk=100,
+            sweep=200,
+            crowd=300,
+            without=("flower", "memory"),
+        )
     if effort == "full":
         return Plan(
-            shape=Shape(actions=1_000_000, turns=600_000), reads=200, settles=400, resumes=10_000, jobs=jobs, entries=1_000_000
+            shape=Shape(actions=1_000_000, turns=600_000),
+            reads=200,
+            settles=400,
+            resumes=10_000,
+            jobs=jobs,
+            entries=1_000_000,
+            sizes=(10_000, 100_000, 1_000_000),
+            opens=(50, 500, 5_000),
+            pages=40,
+            crowd=6_000,
+            crowd_s=30.0,
+            tasks=100_000,
         )
     return Plan(shape=Shape(), reads=100, settles=200, resumes=1_000, jobs=jobs, entries=100_000)

@@ -34,6 +34,7 @@ class Shape:
     open_actions: int = 2_000
     turns: int = 120_000
     seed: int = 20261129
+    prefix: str = "agent"  # of every agent's id: shapes with prefixes of their own lie side by side in one store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,13 @@ class Life:
 
 
 Row = tuple[str, dict[str, Any]]
+TALKER = Life(agent="talker", actions=400, open_actions=1, turns=5_000, lease="expired")
+"""An agent with a very long history."""
+
+
+def in_doubt(count: int, prefix: str) -> list[Life]:
+    """So many agents that nobody holds, each with one external call that its resume has left unknown: each can be decided at once."""
+    return [Life(agent=f"{prefix}-{n:05}", actions=2, open_actions=1, turns=3, lease="released") for n in range(count)]
 
 
 def lives(shape: Shape) -> list[Life]:
@@ -63,7 +71,7 @@ def lives(shape: Shape) -> list[Life]:
     turns = _spread(shape.turns, shape.agents, rng)
     return [
         Life(
-            agent=f"agent-{number:05}",
+            agent=f"{shape.prefix}-{number:05}",
             actions=max(actions[number], open_calls[number]),
             open_actions=open_calls[number],
             turns=turns[number],

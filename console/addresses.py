@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from urllib.parse import parse_qs, urlsplit
 
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch, get_script_prefix, reverse
 
 from actions.records import ActionRef
 
@@ -98,6 +99,12 @@ def _is_agent(agent: str) -> bool:
 
 
 def _reverse(view: str, *args: object) -> str:
+    return _reversed(get_script_prefix(), view, *args)
+
+
+@lru_cache(maxsize=4_096)
+def _reversed(prefix: str, view: str, *args: object) -> str:
+    """Every strip has several addresses, and finding one goes through all patterns; `prefix` is part of each."""
     try:
         return reverse(view, args=args)
     except NoReverseMatch:

@@ -7,4 +7,8 @@ import os
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+from console.in_line import in_line  # noqa: E402 - only now there are settings
+
+application = in_line(django_application)  # type: ignore[arg-type]  # a dict is a mutable mapping

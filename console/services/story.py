@@ -82,12 +82,20 @@ class _Place:
 
 
 def read_story(
-    store: ActionStore, agent: str, *, rules: ToolRules = NO_RULES, cursor: str | None = None, limit: int = PAGE_SIZE
+    store: ActionStore,
+    agent: str,
+    *,
+    rules: ToolRules = NO_RULES,
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
+    newest: Sequence[Turn | Unreadable] | None = None,
 ) -> Story:
     """A page of the time line over everything; who may see what, the caller decides for each event.
 
     Each kind is read newest number first and keeps that order, whatever the clocks of the agent's processes said; among kinds the times
     decide. Four bounded reads of the store and three queries. Not one snapshot: a live agent may write between the reads.
+
+    `newest`: the agent's newest turns where the caller has read them, at least one more than `limit`; the first page then reads three times.
 
     Raises:
         InvalidQuery: the cursor is not one of ours.
@@ -95,7 +103,7 @@ def read_story(
     """
     place = _read_cursor(cursor)
     events = sorted(
-        (timed for stream in _streams(store, agent, place, limit + 1, rules) for timed in stream),
+        (timed for stream in _streams(store, agent, place, limit + 1, rules, newest) for timed in stream),
         key=lambda timed: (-timed[0], -_ORDER[timed[1].kind], -timed[1].number),
     )
     shown = events[:limit]
@@ -106,10 +114,16 @@ def read_story(
 
 
 def _streams(
-    store: ActionStore, agent: str, place: _Place, limit: int, rules: ToolRules
+    store: ActionStore,
+    agent: str,
+    place: _Place,
+    limit: int,
+    rules: ToolRules,
+    newest: Sequence[Turn | Unreadable] | None,
 ) -> Iterator[Iterator[tuple[Instant, Event]]]:
     """Each kind with the time by which it is sorted in, which never rises within a kind."""
-    turns = store.list_turns(agent, limit=limit, before=_below(place.turn))
+    is_first = newest is not None and place.turn == _LAST
+    turns = newest[:limit] if newest is not None and is_first else store.list_turns(agent, limit=limit, before=_below(place.turn))
     yield _falling((Event(kind="turn", number=t.seq or 0, at=_at(t), tool=_turn_tool(t), turn=t) for t in turns), place.until)
     items = read_actions_of_agent(store, agent, limit=limit, before=_below(place.call), rules=rules)
     yield _falling(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Protocol
 
 from django import template
@@ -37,6 +38,8 @@ class HasLease(Protocol):
     def leases_known(self) -> bool: ...
 
 
+KEPT_CHARS, KEPT_TEXTS = 400, 4_096
+"""Of texts up to so long, so many stay as they are drawn."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -65,11 +68,19 @@ def redacted_lines(text: object, limit: int = 4096) -> SafeString:
 
 
 def _html(text: str, limit: int, *, lines: bool) -> SafeString:
+    # Pages refresh by themselves, and most of what they show was shown before.
+    return _short_html(text, limit, lines) if len(text) <= KEPT_CHARS else _made_html(text, limit, lines)
+
+
+def _made_html(text: str, limit: int, lines: bool) -> SafeString:
     found = show(text, limit=limit, lines=lines)
     body = format_html_join("", "{}", ((_piece(piece),) for piece in found.pieces))
     if not found.left_out:
         return format_html("<bdi>{}</bdi>", body)
     return format_html('<bdi>{}</bdi> <span class="cut">… {} more characters</span>', body, f"{found.left_out:,}")
+
+
+_short_html = lru_cache(maxsize=KEPT_TEXTS)(_made_html)
 
 
 def _piece(piece: Piece) -> str | SafeString:

@@ -28,7 +28,7 @@ from console.services.agents import list_agents
 from console.services.briefing import next_briefing
 from console.services.evict import is_waited_for
 from console.services.sightings import holders_of
-from console.services.story import Event, read_story, says_done
+from console.services.story import PAGE_SIZE, Event, read_story, says_done
 from console.store_news import told
 from console.stores import get_store
 from console.tool_rules import read_rules
@@ -77,8 +77,9 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     if not may_somewhere(request.user, Right.READ, store=store):
         raise Http404(f"no store is called {store!r}")
     kept, rules = get_store(store), read_rules()
-    found = read_agent(kept, agent, rules=rules)
-    story = read_story(kept, agent, rules=rules, cursor=request.GET.get("cursor"))
+    found = read_agent(kept, agent, turns=PAGE_SIZE + 1, rules=rules)
+    # The store walks over all turns of an agent to find its newest, so they are asked for once.
+    story = read_story(kept, agent, rules=rules, cursor=request.GET.get("cursor"), newest=found.turns)
     sees_all = may(request.user, Right.READ, store=store)
     may_see = visible(request.user)
     open_actions = tuple(item for item in found.open_actions if sees_all or (item.action and may_see(store, item.action.tool)))

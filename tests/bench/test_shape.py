@@ -10,7 +10,7 @@ import pytest
 
 from actions.records import Action
 from actions.store import codec
-from bench.shape import Life, Shape, lives, records
+from bench.shape import Life, Shape, in_doubt, lives, records
 
 SMALL = Shape(agents=60, actions=1_200, open_actions=30, turns=700)
 DECODERS: dict[str, Any] = {
@@ -61,3 +61,14 @@ def test_the_pages_of_many_records_are_recalls() -> None:
 
     assert [pages[f"agent-1:turn:{seq}"] for seq in (1, 64, 65, 128, 129)] == ["0", "0", "1", "1", "2"]
     assert [pages[f"agent-1:act:{seq}"] for seq in (1, 64, 65, 128, 129)] == ["0", "0", "1", "1", "2"]
+
+
+def test_shapes_with_prefixes_of_their_own_share_no_agent_and_those_in_doubt_can_be_decided_at_once() -> None:
+    late = lives(Shape(agents=5, actions=9, open_actions=3, turns=0, prefix="late"))
+    doubtful = in_doubt(4, "spare")
+
+    names = [life.agent for life in (*lives(SMALL), *late, *doubtful)]
+    assert len(set(names)) == len(names)
+    assert all((life.lease, life.open_actions, life.open_status) == ("released", 1, "unknown") for life in doubtful)
+    opened = [meta for life in doubtful for _, meta in records(life, 1) if meta.get("status") == "unknown"]
+    assert [(meta["seq"], meta["class"]) for meta in opened] == [(2, "external")] * 4
