@@ -16,29 +16,32 @@ import hashlib
 import inspect
 import json
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, InjectedToolArg
 from langchain_core.tools import tool as as_tool
-from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, create_model
 
 from actions.arguments import canonical_arguments
-from actions.errors import InvalidRecord
+from actions.errors import ActionsError, InvalidRecord
 from actions.limits import value_text
 from actions.records import Action, ActionClass, ActionStatus, Turn
 from actions.turns import BRIEF_BYTES, cut_bytes
 from agents import calls
 from agents.calls import KEY_ARGUMENT, UNSURE, ToolCalls, ToolsRefused
+from agents.gates import GatedCall, ask, edited_args, needs_approval, refusal, tell_of_edit
 from agents.harness import DurableAgent, Resolver
 from agents.ledger import Ledger
+from agents.runs import Gate
 from agents.tools import run_coroutine
 
 STOPPED = "stopped by the graph; LangGraph runs it again on resume"
@@ -47,6 +50,10 @@ BRIEFING_ID = "recall-briefing"
 CLASS_METADATA = "recall_class"
 BRIEF_ARGUMENT_CHARS = 200
 _TURNS_READ = 200
+_ACTIONS_READ = 200
+PULL = "__pregel_pull"
+"""In the path of a task that a state started, and no Send: a node that makes every call of a message."""
+_CORRECTION = "correction: action "
 _CHAT_ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -59,6 +66,8 @@ def durable_tools(
     ledger: Ledger | None = None,
     compensate: Mapping[str, str] | None = None,
     unsure: tuple[type[Exception], ...] = UNSURE,
+    gates: Mapping[str, Gate] | None = None,
+    type_version: int = 0,
 ) -> list[BaseTool]:
     """LangChain tools (or functions that become such) whose calls are actions of this agent; give them to the graph instead of the originals.
 
@@ -66,6 +75,9 @@ def durable_tools(
     action's key and hidden from the model, annotated `InjectedToolArg` or not. Only what the model gave is recorded as arguments. A tool
     that the graph interrupts is closed as `abandoned`. Arguments that no record can keep are told to the model, and nothing is called; the
     rest is as in `agents.tools.durable`.
+
+    A tool with a gate asks before its call is recorded (agents/gates.py), through LangGraph's interrupt, so the graph needs a checkpointer.
+    What a person changed is what is recorded and called; of a call that was refused nothing is recorded.
 
     Raises:
         UnclassifiedTool: it names every tool without a class. Nothing was wrapped.
@@ -81,7 +93,7 @@ def durable_tools(
     declared = {**named, **(classes or {})}
     keyed = {tool.name for tool in given if KEY_ARGUMENT in _properties(tool)}
     calls.check_tools([tool.name for tool in given], declared, takes_key=keyed, compensate=undo)
-    process = _Process(agent, resolver)
+    process = _Process(agent, resolver, gates=gates, type_version=type_version)
     for tool in given:
         recorded = ToolCalls(
             agent=agent,
@@ -96,6 +108,19 @@ def durable_tools(
         )
         process.tools.append(_wrap(tool, recorded, process))
     return list(process.tools)
+
+
+class CallNotMade(ActionsError):
+    """A call without a call id was not made: a person refused it, gave it up, or nobody knows whether it happened before. Nothing was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """What the records held when a step of a run was begun for the first time: what is newer is of this step, however often it is begun."""
+
+    newest_action: int = 0
+    newest_turn: int = 0
+    is_retry: bool = False  # an attempt ended with an error: what failed in it is tried again
 
 
 class DurableTool(BaseTool):
@@ -121,10 +146,14 @@ class DurableTool(BaseTool):
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """Record, run, record. Without a call id the tool's own handlers of errors are not asked: an error is raised."""
-        arguments = self._arguments(tool_input)
+        allowed = self.process.allowed(self, tool_call_id, self._arguments(tool_input))
+        arguments = allowed.arguments
         if (known := self._answer(arguments, tool_call_id)) is not None:
-            return known
+            return allowed.told(known)
         call = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments)))
+        if allowed.is_refused:
+            self.process.ended(call)
+            return allowed.refused()
         try:
             action = self._begin(arguments, call)
             try:
@@ -134,16 +163,20 @@ class DurableTool(BaseTool):
             except Exception as exc:
                 self._stopped(action, exc, call)
                 raise
-            return self._returned(action, output, call)
+            return allowed.told(self._returned(action, output, call))
         finally:
             self.process.left(call)
 
     async def arun(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """As `run`; the records are written in threads. A cancelled task leaves the action open."""
-        arguments = self._arguments(tool_input)
+        allowed = self.process.allowed(self, tool_call_id, self._arguments(tool_input))
+        arguments = allowed.arguments
         if (known := await asyncio.to_thread(self._answer, arguments, tool_call_id)) is not None:
-            return known
+            return allowed.told(known)
         call = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments)))
+        if allowed.is_refused:
+            self.process.ended(call)
+            return allowed.refused()
         try:
             action = await asyncio.to_thread(self._begin, arguments, call)
             try:
@@ -153,7 +186,7 @@ class DurableTool(BaseTool):
             except Exception as exc:
                 await asyncio.to_thread(self._stopped, action, exc, call)
                 raise
-            return await asyncio.to_thread(self._returned, action, output, call)
+            return allowed.told(await asyncio.to_thread(self._returned, action, output, call))
         finally:
             self.process.left(call)
 
@@ -187,6 +220,16 @@ class DurableTool(BaseTool):
         hidden = _hidden(self.inner) | {KEY_ARGUMENT}
         return {name: value for name, value in arguments.items() if name not in hidden and not isinstance(value, ToolRuntime)}
 
+    def _as_returned(self, result: str) -> Any:
+        """A recorded result as the tool returned it to whoever called it without a call id: text, or the JSON that it was recorded as."""
+        function = self.func or self.coroutine
+        try:
+            if function is not None and get_type_hints(function).get("return") is str:
+                return result
+            return json.loads(result)
+        except (ValueError, NameError, TypeError):
+            return result
+
     def _given(self, arguments: Mapping[str, Any], action: Action) -> dict[str, Any]:
         return {**arguments, KEY_ARGUMENT: action.key} if self.calls.takes_key else dict(arguments)
 
@@ -215,6 +258,36 @@ class DurableTool(BaseTool):
             self.calls.returned(action, text, call_id=call.id)
         self.process.returned(call, output)
         return output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Allowed:
+    """A call after its gate: as it is to be made, and what a person said of it, if one was asked."""
+
+    arguments: Mapping[str, Any]
+    call: GatedCall | None = None
+    decision: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_refused(self) -> bool:
+        return self.decision.get("type") in ("reject", "respond")
+
+    def refused(self) -> Any:
+        """What the graph gets instead. A call without an id is made by code, which could take a refusal for a result: that is an error."""
+        assert self.call is not None  # noqa: S101 - only a gated call is refused
+        said = refusal(self.call, self.decision)
+        if self.call.call_id:
+            return said
+        if self.decision["type"] == "respond":
+            return self.decision["message"]
+        raise CallNotMade(f"{self.call.tool} was not called: {said.content if said else ''}")
+
+    def told(self, output: Any) -> Any:
+        """What the tool gave, with a word of what a person changed."""
+        edited = edited_args(self.decision) if self.decision else None
+        if self.call is None or edited is None or not self.call.call_id:
+            return output
+        return tell_of_edit(output, self.call.tool, edited, self.call.call_id)
 
 
 class GraphHooks:
@@ -298,6 +371,18 @@ class GraphHooks:
                 self._recorded.add(identity)
         return count
 
+    def enter(self, step: Entered) -> tuple[Action, ...]:
+        """Begin a step of a run (agents/steps.py), once for each process: settle what is open, and know what the step repeats.
+
+        Answers what was closed. Raises as `agents.calls.settle`.
+        """
+        self._process.enter(step)
+        return self._process.settle()
+
+    def said(self, tool_calls: Sequence[Mapping[str, Any]]) -> None:
+        """The calls of the model's newest message: those behind gates are asked about at once where one task makes them all."""
+        self._process.newest_calls = tuple(tool_calls)
+
     def still_open(self) -> str:
         """What to say beside the model's last word while calls are open; empty when none is. Reads the store."""
         return calls.still_open(self._agent)
@@ -353,35 +438,46 @@ class _Call:
 class _Process:
     """What the tools and hooks of one agent share while this process has it."""
 
-    def __init__(self, agent: DurableAgent, resolver: Resolver | None) -> None:
+    def __init__(
+        self, agent: DurableAgent, resolver: Resolver | None, *, gates: Mapping[str, Gate] | None = None, type_version: int = 0
+    ) -> None:
         self.agent = agent
         self.tools: list[DurableTool] = []
+        self.newest_calls: tuple[Mapping[str, Any], ...] = ()
+        self._gates = dict(gates or {})
+        self._type_version = type_version
+        self._decided: dict[tuple[str, ...], list[Mapping[str, Any]] | GraphInterrupt] = {}
         self.has_hooks = False
         self._resolver = resolver
         self._lock = threading.RLock()
         self._is_settled = False
+        self._step: Entered | None = None
         self._before: tuple[Turn, ...] = ()  # what earlier processes recorded
         self._turns: set[str] = set()  # calls whose turn was written with their end
-        # What LangGraph may run again by itself: calls of the newest message of the model, and those that a crash interrupted.
+        # What LangGraph may run again by itself: calls that came back, and those of which something else is known.
         self._outputs: dict[_Call, Any] = {}
-        self._interrupted: list[Action] = []
+        self._repeats: list[Action] = []
         # Of this process, since the model was asked: calls that run, and those of which no end is recorded.
         self._running: dict[_Call, Action | None] = {}
         self._left_open: dict[_Call, Action] = {}
         self._is_briefing_old = False
 
-    def settle(self) -> None:
-        """Once for each process."""
+    def enter(self, step: Entered) -> None:
+        """Before anything else: which step of a run this process is in."""
+        self._step = step
+
+    def settle(self) -> tuple[Action, ...]:
+        """Once for each process; answers what was closed."""
         with self._lock:
             if self._is_settled:
-                return
+                return ()
             opened = {action.seq for action in self.agent.pending_actions()}
             self._before = self.agent.recent_turns(_TURNS_READ)
             closed = calls.settle(self.agent, [tool.calls for tool in self.tools], resolver=self._resolver)
-            left = [action for action in self.agent.pending_actions() if action.seq in opened]
-            self._interrupted = [*(action for action in closed if action.status is ActionStatus.DONE), *left]
-            self._outputs = self._outputs_before() if self.has_hooks else {}
+            if self._step is not None or self.has_hooks:
+                self._know_repeats(opened)
             self._is_settled = True
+            return closed
 
     def known_before(self) -> set[str]:
         """The ids of messages that earlier processes recorded."""
@@ -389,40 +485,96 @@ class _Process:
         return {turn.message_id for turn in self._before if turn.message_id}
 
     def asks_model(self) -> None:
-        """From here on a call is what the model decided after reading its briefing, never a repetition. What was left open since is in there."""
+        """From here on a call is what the model decided after reading its briefing, never a repetition. What was left open since is in there.
+
+        Not in a step of a run: another branch of the same step may still have its calls to repeat, and none is made twice.
+        """
         self.settle()
         with self._lock:
             if self._is_briefing_old:
                 self.agent.refresh()
                 self._is_briefing_old = False
-            self._outputs.clear()
-            self._interrupted.clear()
-            self._left_open.clear()
+            if self._step is None:
+                self._outputs.clear()
+                self._repeats.clear()
+                self._left_open.clear()
+
+    def allowed(self, tool: DurableTool, call_id: str | None, arguments: dict[str, Any]) -> _Allowed:
+        """The call as it is to be made, once a person has agreed where the tool has a gate.
+
+        Asked even where the call turns out to be a repetition: LangGraph hands answers out in the order in which a task asks.
+
+        Raises:
+            GraphInterrupt: nobody has answered yet.
+        """
+        gate, shown = self._gates.get(tool.name), tool._shown(arguments)
+        if gate is None or not needs_approval(gate, shown):
+            return _Allowed(arguments=arguments)
+        call = self._gated(tool.name, shown, call_id or "", gate)
+        with self._lock:
+            if call_id:
+                together = self._asked_with(call)
+                decision = self._decisions(together)[[one.call_id for one in together].index(call_id)]
+            else:
+                (decision,) = ask([call])
+        hidden = {name: value for name, value in arguments.items() if name not in shown}
+        edited = edited_args(decision)
+        return _Allowed(arguments=arguments if edited is None else {**hidden, **edited}, call=call, decision=decision)
+
+    def _decisions(self, together: Sequence[GatedCall]) -> list[Mapping[str, Any]]:
+        """Asked once for each task: its calls run side by side, and LangGraph tells questions of one task apart by their order."""
+        place = (get_config()["configurable"].get("checkpoint_ns", ""), *(call.call_id for call in together))
+        found = self._decided.get(place)
+        if found is None:
+            try:
+                found = ask(together)
+            except GraphInterrupt as exc:
+                found = exc
+            self._decided[place] = found
+        if isinstance(found, GraphInterrupt):
+            raise GraphInterrupt(*found.args)
+        return found
+
+    def _asked_with(self, call: GatedCall) -> list[GatedCall]:
+        """The gated calls of the same message, where one task makes them all; else the call alone."""
+        path = (get_config().get("metadata") or {}).get("langgraph_path") or ("",)
+        if path[0] != PULL:
+            return [call]
+        together = []
+        for other in self.newest_calls:
+            gate = self._gates.get(str(other["name"]))
+            if gate is not None and needs_approval(gate, other["args"]):
+                together.append(self._gated(str(other["name"]), other["args"], str(other.get("id") or ""), gate))
+        is_among = sum(other == call for other in together) == 1 and sum(other.call_id == call.call_id for other in together) == 1
+        return together if is_among else [call]
+
+    def _gated(self, tool: str, args: Mapping[str, Any], call_id: str, gate: Gate) -> GatedCall:
+        return GatedCall(tool=tool, args=args, call_id=call_id, gate=gate, type_version=self._type_version)
 
     def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
 
         LangGraph runs a whole node again that was interrupted or killed, with the calls that were over as well. A call that came back is
-        answered with what it gave; one that may have happened, in this process or an earlier one, is answered with that, and so is a second
-        call by the same id beside the first. Only with hooks: they know when the model was asked.
+        answered with what it gave, one that was settled meanwhile with that; one that may have happened, in this process or an earlier one, is
+        answered with that, and so is a second call by the same id beside the first. What was settled as failed may be run again. Outside of a
+        run's step only with hooks, which know when the model was asked, and with call ids.
         """
         self.settle()
-        if call_id is None or not self.has_hooks:
+        if self._step is None and (call_id is None or not self.has_hooks):
             return None
         with self._lock:
             args = _comparable(tool._shown(arguments))
-            call = _Call(call_id, tool.name, args)
-            for known in (call, _Call(call_id, tool.name, "")):
-                if known in self._outputs:
-                    return self._outputs[known]
+            call = _Call(call_id or "", tool.name, args)
+            if call_id and call in self._outputs:
+                return self._outputs[call]
             if call_id and call in self._running:
-                return _told_instead(self._running.get(call), call, "is being made by this very id")
+                return self._told_instead(tool, self._running[call], call_id, "is being made by this very id")
             if call in self._left_open and tool.calls.action_class is ActionClass.EXTERNAL:
-                return _told_instead(self._left_open[call], call, "was made with these arguments already")
-            for action in self._interrupted:
+                return self._told_instead(tool, self._left_open[call], call_id, "was made with these arguments already")
+            for action in self._repeats:
                 if action.tool == tool.name and _comparable(self._whole_args(action)) == args:
-                    self._interrupted.remove(action)
-                    return _told_instead(action, call, "was called with these arguments before a crash")
+                    self._repeats.remove(action)
+                    return self._told_instead(tool, action, call_id, "was called with these arguments before a crash")
             if call_id:
                 self._running[call] = None
         return None
@@ -461,26 +613,85 @@ class _Process:
     def has_turn(self, call_id: str) -> bool:
         return call_id in self._turns
 
-    def _outputs_before(self) -> dict[_Call, Any]:
-        """Of the process before, by the turns that its calls left; their arguments are not known."""
-        found: dict[_Call, Any] = {}
-        for turn in self._before:
-            if turn.role == "tool" and turn.message_id.startswith(calls.CALL_TURN):
+    def _know_repeats(self, opened: Collection[int]) -> None:
+        """Every call of the step, or since the model's newest message: by call id where its turn tells it, else by what it was given.
+
+        In a run the number of its actions at the step's first beginning is known. Elsewhere the turns tell: each call that was closed left
+        one behind the message that it belongs to, whoever closed it, so no clock is asked.
+        """
+        step, turns = self._step, self._turns_since()
+        limit = _ACTIONS_READ if step is None else max(_ACTIONS_READ, self.agent.newest_action - step.newest_action)
+        actions = self.agent.recent_actions(limit)
+        of_turn = _told_by(turns, actions)
+        since = {*opened, *of_turn} if step is None else {one.seq for one in actions if one.seq > step.newest_action}
+        forgets_failed = step is not None and step.is_retry
+        for action in actions:
+            if action.seq not in since:
+                continue
+            turn = of_turn.get(action.seq)
+            if turn is not None and turn.message_id.startswith(calls.CALL_TURN):
+                if action.status is ActionStatus.FAILED and forgets_failed:
+                    continue
                 call_id = turn.message_id.removeprefix(calls.CALL_TURN)
-                content = calls.whole_turn(self.agent, turn)
-                found[_Call(call_id, turn.name, "")] = ToolMessage(content=content, name=turn.name, tool_call_id=call_id)
-        return found
+                is_error = action.status is ActionStatus.FAILED
+                said = _tool_message(action.tool, calls.whole_turn(self.agent, turn), call_id, is_error=is_error)
+                self._outputs[_Call(call_id, action.tool, _comparable(self._whole_args(action)))] = said
+            elif not _may_run_again(action):
+                self._repeats.append(action)
+
+    def _turns_since(self) -> list[Turn]:
+        """The tools' turns since the model's newest message, or of the step; settling now has added some."""
+        turns = list(self.agent.recent_turns(_TURNS_READ))
+        if self._step is not None:
+            turns = [turn for turn in turns if turn.seq > self._step.newest_turn]
+        else:
+            newest = max((index for index, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
+            turns = turns[newest + 1 :]
+        return [turn for turn in turns if turn.role == "tool"]
+
+    def _told_instead(self, tool: DurableTool, action: Action | None, call_id: str | None, how: str) -> Any:
+        if action is not None and action.status is ActionStatus.DONE:
+            result = self.agent.get_output(action.result_ref).content if action.result_ref else action.result
+            return _tool_message(tool.name, result or "done", call_id) if call_id else tool._as_returned(result)
+        if action is not None and action.status is ActionStatus.ABANDONED:
+            why = f"somebody has given the call up (action {action.seq}: {action.resolution or 'no reason given'})"
+        else:
+            which = f" (action {action.seq}, key {action.key})" if action is not None else ""
+            why = f"{tool.name} {how}{which}, and nobody knows whether it happened. Check before repeating it."
+        if call_id is None:
+            raise CallNotMade(f"{tool.name} was not called: {why}")
+        return _tool_message(tool.name, f"not called: {why}", call_id, is_error=True)
 
     def _whole_args(self, action: Action) -> str:
         return self.agent.get_output(action.args_ref).content if action.args_ref else action.args
 
 
-def _told_instead(action: Action | None, call: _Call, how: str) -> ToolMessage:
-    if action is not None and action.status is ActionStatus.DONE:
-        return ToolMessage(content=action.result or "done", name=call.tool, tool_call_id=call.id)
-    which = f" (action {action.seq}, key {action.key})" if action is not None else ""
-    text = f"not called: {call.tool} {how}{which}, and nobody knows whether it happened. Check before repeating it."
-    return ToolMessage(content=text, name=call.tool, tool_call_id=call.id, status="error")
+def _told_by(turns: Sequence[Turn], actions: Sequence[Action]) -> dict[int, Turn]:
+    """The turn that was written together with each action's end, by the action's number: the nearest pairs, whose times are of one clock."""
+    pairs = sorted(
+        (abs((action.ended_at or 0) - turn.at), turn.seq, action.seq, turn)
+        for turn in turns
+        for action in actions
+        if action.tool == turn.name and action.ended_at is not None and not turn.content.startswith(_CORRECTION)
+    )
+    found: dict[int, Turn] = {}
+    used: set[int] = set()
+    for _, turn_seq, action_seq, turn in pairs:
+        if action_seq not in found and turn_seq not in used:
+            found[action_seq] = turn
+            used.add(turn_seq)
+    return found
+
+
+def _may_run_again(action: Action) -> bool:
+    """What did not happen, or changes nothing, or was stopped by the graph before it was over."""
+    if action.status is ActionStatus.ABANDONED:
+        return action.action_class is ActionClass.PURE or action.resolution == STOPPED
+    return action.status is ActionStatus.FAILED or (action.action_class is ActionClass.PURE and action.is_open)
+
+
+def _tool_message(tool: str, text: str, call_id: str, *, is_error: bool = False) -> ToolMessage:
+    return ToolMessage(content=text, name=tool, tool_call_id=call_id, status="error" if is_error else "success")
 
 
 def _comparable(arguments: Mapping[str, Any] | str) -> str:
