@@ -93,8 +93,11 @@ def mentions(entry: Entry, text: str) -> bool:
 
 
 def changed_in(detail: Mapping[str, object]) -> tuple[tuple[str, str, str | None], ...]:
-    """What an entry says that was one thing before and another after: name, before, after. A name of `after` alone had nothing before. Of a
-    name of `before` alone (the arguments of a call, who held an evicted lease) the entry does not say what it is now: None."""
+    """What an entry says that was one thing before and another after: name, before, after.
+
+    A name of `after` alone had nothing before. Of a name of `before` alone (the arguments of a call, who held an evicted lease) the entry
+    does not say what it is now: None.
+    """
     changed = detail.get("changed")
     if isinstance(changed, dict):
         pairs = {str(name): both for name, both in changed.items() if isinstance(both, list) and len(both) == 2}

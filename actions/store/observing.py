@@ -9,8 +9,9 @@ from actions.records import Entry, NewEntry
 
 OBSERVED = "observed"
 """The kind of the entry."""
-_OURS = frozenset({"settled", "settling"})  # what is being settled in steps may be half written
-LOOKED_AT = (OBSERVED, *sorted(_OURS))
+OURS = ("settled", "settling")
+"""The kinds of entries about an end that was written here, or may be: what is being settled in steps may be half written."""
+LOOKED_AT = (OBSERVED, *OURS)
 """The kinds of entries about one action that tell whether its end was observed before, or is ours."""
 
 
@@ -21,4 +22,4 @@ def find_observed(known: Iterable[Entry], new: NewEntry) -> Entry | None:
 
 def is_ours(known: Iterable[Entry]) -> bool:
     """Whether the action's end was written here, or may be."""
-    return any(entry.kind in _OURS for entry in known)
+    return any(entry.kind in OURS for entry in known)

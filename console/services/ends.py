@@ -21,7 +21,7 @@ from actions.queries import MAX_ROWS_PER_STORE
 from actions.records import OPEN_STATUSES, Action, ActionRef, ActionStatus, Entry, NewEntry, Reading
 from actions.redaction import redact_text
 from actions.store.base import ActionStore
-from actions.store.observing import LOOKED_AT, OBSERVED, find_observed, is_ours
+from actions.store.observing import OBSERVED, OURS, find_observed, is_ours
 from actions.times import format_rfc3339, to_datetime
 from console.models import SeenEnd
 from console.services import journal
@@ -79,7 +79,7 @@ def observe_end(store: ActionStore, ref: ActionRef, before: Seen) -> SeenEnd | N
     action = reading.action
     if not isinstance(action, Action) or not _can_be_kept(action) or not _is_other(action, before):
         return None
-    if is_ours(store.list_entries(limit=1, agent=ref.agent, seq=ref.seq, kinds=LOOKED_AT[1:])):
+    if is_ours(store.list_entries(limit=1, agent=ref.agent, seq=ref.seq, kinds=OURS)):
         return None
     row, _ = SeenEnd.objects.get_or_create(
         store=ref.store,

@@ -375,9 +375,12 @@ def _first_asked(settled: Sequence[tuple[str, Entry]]) -> dict[ActionRef, Instan
 
 
 def _took_both(settled: Sequence[tuple[str, Entry]], asked_at: Mapping[ActionRef, Instant]) -> tuple[Took, Took]:
-    begun = [(entry.at - began) / SECOND for _, entry in settled if (began := _began(entry)) is not None]
     seen = [(entry.at - asked_at[ref]) / SECOND for name, entry in settled if (ref := _ref(name, entry)) in asked_at]
-    return took(begun), took(seen)
+    return took(_since_begun(settled)), took(seen)
+
+
+def _since_begun(settled: Sequence[tuple[str, Entry]]) -> list[float]:
+    return [(entry.at - began) / SECOND for _, entry in settled if (began := _began(entry)) is not None]
 
 
 def took(seconds: Sequence[float]) -> Took:
@@ -396,7 +399,7 @@ def _tools(ended: Sequence[tuple[str, Entry]]) -> tuple[SettledTool, ...]:
     lines = []
     for tool, of_tool in by_tool.items():
         counts = Counter(_by(entry) for _, entry in of_tool)
-        begun = [(entry.at - began) / SECOND for _, entry in of_tool if entry.kind == "settled" and (began := _began(entry))]
+        begun = _since_begun([one for one in of_tool if one[1].kind == "settled"])
         lines.append(
             SettledTool(tool=tool, people=counts[PEOPLE], resolvers=counts[RESOLVERS], agents=counts[AGENTS], took=took(begun))
         )

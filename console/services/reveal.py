@@ -22,7 +22,7 @@ from console.stores import get_store
 
 
 class NotConfirmed(Exception):
-    """Nobody has proved lately that it is this person. Nothing was read or written."""
+    """Nobody has proved lately that it is this person. Nothing was shown or written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +43,14 @@ def reveal(ref: ActionRef, reason: str, *, by: User, confirmed_at: datetime | No
 
     Raises:
         Http404, PermissionDenied: as `item_or_404`. Nothing was written.
-        NotConfirmed, InvalidDecision: nothing was read or written.
+        NotConfirmed, InvalidDecision: nothing was shown or written.
         StoreError: the store cannot be read, or the entry could be written nowhere. Nothing was shown.
     """
     item = item_or_404(by, ref, Right.REVEAL)
     if item.action is None:
         raise Http404("an unreadable record has no texts")
     if not is_confirmed(confirmed_at, timezone.now()):
-        raise NotConfirmed
+        raise NotConfirmed("nobody has proved lately that it is this person")
     reason = _checked(reason)
     store = get_store(ref.store)
     shown = Revealed(

@@ -20,6 +20,8 @@ from console.access import Right, item_or_404
 from console.checks import recent_check
 from console.htmx import render_part
 from console.identity import confirmed_at
+from console.refusals import denied
+from console.services.answers import AnswerKind
 from console.services.gates import is_confirmed
 from console.services.reveal import NotConfirmed, Revealed, reveal
 from console.stores import get_store
@@ -45,7 +47,7 @@ def revealed(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResp
         "confirm_url": f"{reverse('confirm')}?{urlencode({'next': request.path})}",
         "needs_proof": not is_confirmed(confirmed_at(request), timezone.now()),
     }
-    status = 200
+    status, problem = 200, ""
     if request.method == "POST":
         odd = take_texts(request)
         reason = request.POST.get("reason", "")
@@ -56,9 +58,10 @@ def revealed(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResp
             context |= {"texts": _texts(found), "max_shown": MAX_SHOWN}
         except InvalidDecision as exc:
             status, context = 422, context | {"reason": reason, "problem": str(exc)}
-        except NotConfirmed:
-            status, context = 403, context | {"reason": reason, "needs_proof": True}
-    return render_part(request, "actions/reveal.html", "actions/_reveal.html", context, status=status)
+        except NotConfirmed as exc:
+            status, context, problem = 403, context | {"reason": reason, "needs_proof": True}, str(exc)
+    page = render_part(request, "actions/reveal.html", "actions/_reveal.html", context, status=status)
+    return denied(page, AnswerKind.CONFIRM, problem) if status == 403 else page
 
 
 def _texts(found: Revealed) -> list[tuple[str, str]]:

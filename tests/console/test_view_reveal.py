@@ -16,6 +16,7 @@ from console import stores
 from console.services.policies import save_policy
 from console.services.reveal import NotConfirmed, reveal
 from tests.console.conftest import PASSWORD, Cast, DownStore
+from tests.console.entries import console_entries
 from tests.console.view_helpers import browser, path_of, text_of
 from tests.recall_writer import RecordWriter
 
@@ -113,6 +114,9 @@ def test_a_signed_in_browser_alone_is_not_enough_and_the_reason_is_kept(ref: Act
     assert "for the report" in answer.content.decode()
     assert "s3cr3tValue42" not in answer.content.decode()
     assert entries() == ()
+    (denial,) = console_entries("denied")
+    assert (denial.detail["tried"], denial.detail["why"]) == ("seeing what is hidden of a call", "confirm_identity")
+    assert denial.reason == "nobody has proved lately that it is this person"
 
 
 @pytest.mark.django_db(transaction=True)
