@@ -55,7 +55,7 @@ class LeaseLive(ActionsError):
         self.lease = lease
         super().__init__(
             f"lease of agent {lease.agent} is held by {lease.holder} until {format_rfc3339(lease.expires_at)} "
-            f"(epoch {lease.epoch}); the decision can wait until it is free"
+            f"(epoch {lease.epoch}); it is free then, or once that process releases it"
         )
 
 
