@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from actions.errors import ActionsError
 from actions.records import Action, ActionClass
+from actions.resolvers.cel import Expression, InvalidExpression
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -199,4 +200,9 @@ def _problems_of_gate(tool: RunTool, gate: Gate) -> list[str]:
     problems = [f"the gate of {tool.name} allows {word!r}; use {', '.join(DECISIONS)}" for word in unknown]
     if not gate.allowed:
         problems.append(f"the gate of {tool.name} allows no decision")
+    if gate.when:
+        try:
+            Expression(gate.when, names=["args"])
+        except InvalidExpression as exc:
+            problems.append(f"the condition of the gate of {tool.name} cannot be read: {exc}")
     return problems

@@ -2,62 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
-from langgraph.checkpoint.memory import InMemorySaver
 
-from actions.store.base import AgentStore
-from actions.store.memory import MemoryStore
-from agents.harness import DurableAgent, Resolver
-from agents.runs import RunType
-from agents.steps import Answer, Step, StepState, advance
+from agents.steps import StepState
 from tests.agents.records import actions_of
-from tests.agents.refunds import BUILDS, GIVEN, PAY, RUN, TELL, World, refund
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "effects.jsonl")
-
-
-@pytest.fixture
-def store() -> AgentStore:
-    return MemoryStore("main")
-
-
-class Line:
-    """A run whose every step is made by a process of its own."""
-
-    def __init__(self, store: AgentStore, saver: Any) -> None:
-        self.store = store
-        self.saver = saver
-
-    @contextmanager
-    def process(self) -> Iterator[DurableAgent]:
-        with DurableAgent.resume(self.store, RUN) as agent:
-            yield agent
-
-    def step(
-        self, kind: RunType, answers: dict[str, Sequence[Answer]] | None = None, *, resolver: Resolver | None = None
-    ) -> Step:
-        with self.process() as agent:
-            return advance(kind, RUN, GIVEN, answers or {}, agent=agent, checkpointer=self.saver, resolver=resolver)
-
-    def to_the_end(self, kind: RunType, **options: Any) -> list[Step]:
-        steps = [self.step(kind, **options)]
-        while steps[-1].state is StepState.GOING:
-            steps.append(self.step(kind, **options))
-        return steps
-
-
-@pytest.fixture
-def line(store: AgentStore) -> Line:
-    return Line(store, InMemorySaver())
+from tests.agents.refunds import BUILDS, PAY, RUN, TELL, World, refund
 
 
 @pytest.mark.parametrize("build", BUILDS)
