@@ -151,9 +151,34 @@ ENTRY_KINDS: Mapping[str, str] = {
     "exported": "took the history out",
     "retained": "removed the oldest entries",
     "revealed": "saw what is hidden",
+    "run_started": "started the run",
+    "run_cancelled": "cancelled the run",
+    "run_resumed": "resumed the run",
+    "run_restarted": "began anew the run",
+    "run_marked": "said what became of the run",
+    "run_undoing": "has taken back what was done by the run",
+    "run_answered": "answered what was asked by the run",
     "unreadable": "entry cannot be read",
 }
 
+
+RUN_EVENTS: Mapping[str, Word] = {
+    "started": Word("started", "it waits for a worker"),
+    "step": Word("step", "one step of its graph, and its state kept"),
+    "resumed": Word("resumed", "it goes on from its last checkpoint"),
+    "parked": Word("parked", "it stands still and holds no worker"),
+    "asked": Word("asked", "a call waits for a person"),
+    "answered": Word("answered", "a person said whether a call is made"),
+    "expired": Word("expired", "nobody answered in time; nobody agreed, and nobody refused"),
+    "failed": Word("failed", "it does not go on by itself"),
+    "done": Word("done", "it has come to its end"),
+    "cancelled": Word("cancelled", "a person stopped it"),
+    "restarted": Word("restarted", "another run began from the beginning"),
+    "undoing": Word("taking back", "what happened is taken back, newest first"),
+    "undone": Word("taken back", "one call was taken back"),
+    "undo_stopped": Word("taking back stopped", "a person has to say how it goes on"),
+}
+"""What can happen to a run (models/run.py, RunEvent)."""
 
 ENTRY_OUTCOMES = ("done", "failed", "abandoned", "unknown")
 """What an entry can say that a call became; `unknown` only of what was seen and is nobody's here."""
