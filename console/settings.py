@@ -267,6 +267,8 @@ elif CELERY_BROKER_URL.startswith("amqp"):
 RUN_TYPES = tuple(env.words("RUN_TYPES"))  # modules that declare run types, agents/runs.py
 RUN_TYPES_STRICT = env.boolean("RUN_TYPES_STRICT", False)  # a design gap is an error instead of a warning
 RUN_STORE = env.text("RUN_STORE", next(iter(ACTION_STORES), ""))  # where the agents of new runs keep their records
+# The same store for a role that may write what agents write; only workers need it. Unset: as ACTION_STORES has it.
+RUN_STORE_URL = env.text("RUN_STORE_URL", "")
 
 # --- Resolvers --------------------------------------------------------------------------------------------------------
 
