@@ -1,7 +1,7 @@
 """`./run bench [NAME] [--quick|--full] [--jobs N] [--json FILE]`: starts what it needs, prints a table, stops it.
 
-A whole run also writes its section of bench/RESULTS.md. `kill` counts instead of measuring, takes up to an hour, and runs only when it
-is named: bench/kill/.
+A whole run also writes its section of bench/RESULTS.md. `kill` and `chaos` count instead of measuring, and run only when they are named:
+bench/kill/, bench/chaos/.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from actions.errors import ActionsError
 from bench.audit import bench_audit
 from bench.beside import bench_flower
 from bench.calls import bench_calls
+from bench.chaos import command as chaos
 from bench.documents import bench_documents
 from bench.ground import Ground, laid
 from bench.growth import bench_growth
@@ -54,11 +55,15 @@ FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 OWN_DATA = frozenset({"audit", "documents", "growth", "flower", "memory"})
 """Benchmarks that bring their own: records would only be laid for nothing."""
 KILL = "kill"
+CHAOS = "chaos"
 TRIALS = {"quick": 1, "usual": 20, "full": 20}
 
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
+    if args.name == CHAOS:
+        runs, seconds = chaos.EFFORTS[args.effort]
+        return chaos.main(chaos.Asked(runs=runs, seconds=seconds, seed=args.seed, file=args.json), tell)
     if args.name == KILL:
         return kill.main(
             kill.Asked(store=args.store, trials=args.trials or TRIALS[args.effort], jobs=args.jobs, file=args.json), tell
@@ -103,8 +108,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "name",
         nargs="?",
         metavar="NAME",
-        choices=[*BENCHES, KILL],
-        help=f"{KILL}, or one of {', '.join(BENCHES)}; without it all of these",
+        choices=[*BENCHES, KILL, CHAOS],
+        help=f"{KILL}, {CHAOS}, or one of {', '.join(BENCHES)}; without it all of these",
     )
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", dest="effort", action="store_const", const="quick", help="fewer samples; under two minutes")
@@ -124,6 +129,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--store", default="", metavar="URL", help="postgres://... or mongodb://...; without it a PostgreSQL of its own"
     )
     only_kill.add_argument("--trials", type=_positive, metavar="N", help="for each setup, tool and point; 20, or 1 with --quick")
+    only_chaos = parser.add_argument_group("chaos", "Durable runs while workers, broker and database are killed at random.")
+    only_chaos.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="what is killed when; the same again with the same (0)"
+    )
     parser.set_defaults(effort="usual")
     args = parser.parse_args(argv)
     if args.name != KILL and (args.store or args.trials):

@@ -274,6 +274,8 @@ RUN_LEASE_S = env.integer("RUN_LEASE_S", 15, lowest=1, highest=300)  # after so 
 RUN_CLAIM_S = CELERY_TASK_TIME_LIMIT + 30  # whoever is at a step for longer has died
 RUN_QUEUED_S = 15  # how long the sweep leaves a run to the task that was sent for it
 RUN_STORE = env.text("RUN_STORE", next(iter(ACTION_STORES), ""))  # where the agents of new runs keep their records
+# The same store for a role that may write what agents write; only workers need it. Unset: as ACTION_STORES has it.
+RUN_STORE_URL = env.text("RUN_STORE_URL", "")
 
 # --- Resolvers --------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,9 @@ from demo.home import Home, Refused, Secrets
 from demo.kinds import MONGO, STORES
 from demo.outside import HOST, Outside, kept_outside
 from demo.prepare import SECOND, USERNAME
+from demo.runs import arrange
 from demo.stage import RECORDS_URL, ROOT, Stage, inherited, resuming
+from demo.world import World
 from local import processes, valkey
 from local.processes import ProcessGroup, ServerError
 
@@ -40,6 +42,14 @@ WANTED_DOUBTS = 3
 READY_WITHIN = timedelta(seconds=90)
 RECEIPT_WITHIN = timedelta(seconds=10)
 STAY_POLL_S = 0.3
+REFUNDS: tuple[tuple[str, float, tuple[str, str] | None], ...] = (
+    ("A-0997", 120.00, None),
+    ("A-1042", 1480.00, None),
+    ("B-2207", 86.40, ("send_email", "die")),
+    ("B-2210", 59.90, ("open_ticket", "refuse")),
+)
+"""Order, EUR, and what befalls which call of it."""
+ARRANGED = "arranged.jsonl"
 TWO_STORES = """\
   One queue over two stores: customer care and billing keep their agents' records on PostgreSQL (main), operations on MongoDB (ops).
   support-agent-7 is in both: one id, two agents.
@@ -157,7 +167,7 @@ def run(home: Home, *, port: int) -> None:
         kept = home.secrets()
         addresses = databases.create(servers, stores, Passwords(console=kept.console_password, agents=kept.agents_password))
         outside = kept_outside(home.outside)
-        environment = console.environment(addresses, kept, outside, broker=broker.url(), port=port)
+        environment = console.environment(addresses, kept, outside, broker=broker.url(), port=port, world=home.world)
         stage = stack.enter_context(Stage(urls=addresses.agents, world=home.world, logs=home.logs, tell=tell))
         group = stack.enter_context(ProcessGroup())
         face = Console(home=home, servers=group, environment=environment, port=port)
@@ -172,6 +182,7 @@ def run(home: Home, *, port: int) -> None:
         face.start()
         token = home.token.read_text()
         wait_until_ready(face, token, stage, stores, parts)
+        start_refunds(face, token, World(home.world))
 
         home.tell_environment(environment)
         home.tell(
@@ -289,6 +300,17 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
         processes.wait_until(is_receipt_settled, what="the receipt's end", timeout=RECEIPT_WITHIN)
 
 
+def start_refunds(face: Console, token: str, world: World) -> None:
+    """Four durable runs, one of each fate: done, waiting for approval, killed inside a call, failed on its last one. Those of the first start."""
+    for order, _, accident in REFUNDS:
+        if accident is not None and not world.effects(ARRANGED):
+            arrange(world, order, *accident)
+    for order, amount, _ in REFUNDS:
+        face.start_run(token, order=order, amount=amount)
+    if not world.effects(ARRANGED):
+        world.append(ARRANGED, "refunds", {})
+
+
 def doubtful_agent(urls: Mapping[str, str]) -> str:
     """An agent to try `--resume` with: one of any shift whose call nobody has settled yet."""
     everybody = cast.cast_of(urls)
@@ -309,7 +331,9 @@ def welcome(url: str, password: str, home: Home, agent: str) -> str:
   Agents were killed inside their calls; each call in the queue may or may not have happened.
 {TWO_STORES if len(STORES[home.kind]) > 1 else ""}\
   Evidence is being asked for: of the Sent folder, the payment provider, the ticket tracker. One receipt is settled by that alone.
-  Say what became of the others, then let its agent carry on, and see what it reads and does:
+  Four refunds run in workers ({url}/runs/): one is done, one of 1,480 EUR waits for your approval, one was killed after its email, one
+  failed on its last call and can be walked backward.
+  Say what became of the calls, then let an agent carry on, and see what it reads and does:
 
       ./run demo --resume {agent}
 

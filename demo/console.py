@@ -101,14 +101,28 @@ class Console:
         items: list[dict[str, Any]] = answer.json()["items"]
         return items
 
+    def start_run(self, token: str, *, order: str, amount: float) -> str:
+        """Start the refund of an order, or find that of an earlier start; its run id.
+
+        Raises:
+            Refused: it answers anything but a run.
+        """
+        body = {"type": "refund", "input": {"order": order, "amount": amount}, "idempotency_key": f"demo-{order}"}
+        with httpx.Client(trust_env=False, timeout=10) as client:
+            answer = client.post(f"{self.url}/api/v1/runs", json=body, headers={"Authorization": f"Bearer {token}"})
+        if answer.status_code != httpx.codes.ACCEPTED:
+            raise Refused(f"{answer.url} answered {answer.status_code}; see {self.log('web')}")
+        return str(answer.json()["id"])
+
 
 def _get(url: str, **headers: str) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=10) as client:  # a proxy has no business between us and this machine
         return client.get(url, headers=headers)
 
 
-def environment(addresses: Addresses, kept: Secrets, outside: Outside, *, broker: str, port: int) -> dict[str, str]:
+def environment(addresses: Addresses, kept: Secrets, outside: Outside, *, broker: str, port: int, world: Path) -> dict[str, str]:
     """The console's settings, as environment variables."""
+    first = addresses.stores[0]
     return {
         "DEMO": "1",
         "DEBUG": "0",
@@ -122,4 +136,8 @@ def environment(addresses: Addresses, kept: Secrets, outside: Outside, *, broker
         "BASE_URL": f"http://{HOST}:{port}",
         "EMAIL_URL": "console:",
         "RESOLVER_ALLOWED_HOSTS": outside.allowed_hosts,
+        "RUN_TYPES": "demo.runs",
+        "RUN_STORE": first.name,
+        "RUN_STORE_URL": first.agents,
+        "DEMO_WORLD": str(world),
     }

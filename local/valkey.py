@@ -48,14 +48,16 @@ class RunningValkey:
         shutil.rmtree(self.socket_path.parent, ignore_errors=True)
 
 
-def start(data_dir: Path | None = None) -> RunningValkey:
+def start(data_dir: Path | None = None, *, socket_path: Path | None = None) -> RunningValkey:
     """Start a server; with `data_dir` it appends every write to a file there and reads it again at the next start.
+
+    `socket_path`: where one stood that was killed, so that its address holds.
 
     Raises:
         ServerError: no binary, or it did not come up; nothing is left running.
     """
-    folder = processes.temporary_folder("valkey", parent=_short_temporary_parent())
-    socket_path = folder / "valkey.sock"
+    folder = socket_path.parent if socket_path else processes.temporary_folder("valkey", parent=_short_temporary_parent())
+    socket_path = socket_path or folder / "valkey.sock"
     log = (data_dir or folder) / "valkey.log"
     if data_dir is not None:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

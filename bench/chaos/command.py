@@ -1,0 +1,233 @@
+"""`./run bench chaos [--quick|--full] [--json FILE]`: runs through two workers while everything they need is killed at random."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import httpx
+import psycopg
+
+from bench.chaos.runs import EFFECTS, effects
+from bench.chaos.stage import WORKERS, Stage, open_stage
+from local import processes
+from local.processes import ServerError
+
+FINAL = ("done", "failed", "cancelled")
+PATIENCE_S = 300.0
+"""How long the last runs may take once nothing is killed any more."""
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be run."""
+
+    runs: int
+    seconds: float
+    seed: int
+    file: Path | None
+
+
+EFFORTS = {"quick": (10, 15.0), "usual": (50, 60.0), "full": (50, 60.0)}
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What was counted, all of it outside of Settle or in its tables, never by asking whoever was killed."""
+
+    runs: int
+    seconds: float
+    seed: int
+    killed: dict[str, int] = field(default_factory=dict)
+    done: int = 0
+    not_done: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)
+    gates: int = 0
+    asked_again: list[str] = field(default_factory=list)
+    resumes: int = 0
+    unexplained: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    @property
+    def faults(self) -> list[str]:
+        return [*self.not_done, *self.twice, *self.never, *self.asked_again, *self.unexplained]
+
+
+def main(asked: Asked, tell: Callable[[str], None]) -> int:
+    try:
+        outcome = bench_chaos(asked, tell)
+    except (ServerError, OSError, psycopg.Error) as exc:
+        print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
+        return 1
+    print(render(outcome), flush=True)
+    if asked.file:
+        asked.file.write_text(json.dumps(asdict(outcome), indent=2) + "\n")
+    return 1 if outcome.faults else 0
+
+
+def bench_chaos(asked: Asked, tell: Callable[[str], None]) -> Outcome:
+    """Start the runs, kill for so many seconds, let the rest end, count.
+
+    Raises:
+        ServerError: a server did not come up.
+    """
+    folder = processes.temporary_folder("chaos", mode=0o711)
+    outcome = Outcome(runs=asked.runs, seconds=asked.seconds, seed=asked.seed)
+    try:
+        stage = open_stage(folder)
+        try:
+            token = (folder / "token").read_text()
+            with httpx.Client(
+                base_url=stage.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=10
+            ) as http:
+                _play(stage, http, asked, outcome, tell)
+            _count(stage, outcome)
+        finally:
+            stage.stop()
+    finally:
+        if not outcome.faults:
+            rmtree(folder, ignore_errors=True)
+        else:
+            tell(f"data and logs stay in {folder}")
+    return outcome
+
+
+def _play(stage: Stage, http: httpx.Client, asked: Asked, outcome: Outcome, tell: Callable[[str], None]) -> None:
+    chance = random.Random(asked.seed)
+    began = time.monotonic()
+    started: dict[int, str] = {}
+    killed: Counter[str] = Counter()
+    next_kill = began + 2
+    last = ""
+    while True:
+        now = time.monotonic()
+        for number in range(1, asked.runs + 1):
+            if number not in started and (run := _start(http, number)):
+                started[number] = run
+        _approve(http)
+        if began + asked.seconds > now >= next_kill:
+            killed[_strike(stage, chance)] += 1
+            next_kill = time.monotonic() + chance.uniform(1, 4)
+        ended = _ended(stage)
+        line = f"{ended} of {asked.runs} ended, killed: {_listed(killed)}"
+        if line != last:
+            tell(line)
+            last = line
+        if now > began + asked.seconds and ended == asked.runs:
+            break
+        if now > began + asked.seconds + PATIENCE_S:
+            break
+        time.sleep(POLL_S)
+    outcome.killed = dict(killed)
+    outcome.took_s = round(time.monotonic() - began, 1)
+
+
+def _strike(stage: Stage, chance: random.Random) -> str:
+    """One thing goes, and comes back."""
+    what = chance.choices(("worker", "deploy", "broker", "database"), weights=(6, 2, 2, 1))[0]
+    if what == "broker":
+        stage.kill_broker()
+    elif what == "database":
+        stage.kill_database()
+    else:
+        name = chance.choice(WORKERS)
+        stage.kill(name) if what == "worker" else stage.deploy(name)
+        stage.start(name)
+    if stage.running["beat"].poll() is not None:
+        stage.start("beat")  # as whatever keeps processes alive would
+    if stage.running["web"].poll() is not None:
+        stage.start("web")
+    return what
+
+
+def _start(http: httpx.Client, number: int) -> str:
+    """Its run id; empty where nobody knows whether it was started: the same key asks again."""
+    body = {"type": "chaos", "input": {"number": number}, "idempotency_key": f"chaos-{number}"}
+    with suppress(httpx.HTTPError):
+        answer = http.post("/api/v1/runs", json=body)
+        if answer.status_code == httpx.codes.ACCEPTED:
+            return str(answer.json()["id"])
+        if answer.status_code < 500:
+            raise ServerError(f"a run was refused: {answer.status_code} {answer.text[:200]}")
+    return ""
+
+
+def _approve(http: httpx.Client) -> None:
+    """What a person does: say yes to all that waits."""
+    with suppress(httpx.HTTPError):
+        answer = http.get("/api/v1/approvals")
+        for item in answer.json()["items"] if answer.status_code == httpx.codes.OK else ():
+            http.post(f"/api/v1/approvals/{item['id']}", json={"decision": "approve", "seen": item["digest"]})
+
+
+def _ended(stage: Stage) -> int:
+    with suppress(psycopg.Error):
+        return int(_rows(stage, "SELECT count(*) FROM console_run WHERE status = ANY(%s)", [list(FINAL)])[0][0])
+    return 0
+
+
+def _rows(stage: Stage, statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    with psycopg.connect(stage.database, connect_timeout=2) as connection:
+        return connection.execute(statement, values or []).fetchall()
+
+
+def _count(stage: Stage, outcome: Outcome) -> None:
+    runs = _rows(stage, "SELECT id, run_id, input, status, problem, resumes FROM console_run ORDER BY id")
+    by_number = {
+        json.loads(given)["number"]: (pk, run, status, problem, resumes) for pk, run, given, status, problem, resumes in runs
+    }
+    seen = {tool: Counter(effect["number"] for effect in effects(tool, stage.folder / "world")) for tool in EFFECTS}
+    for number in range(1, outcome.runs + 1):
+        pk, run, status, problem, resumes = by_number.get(number, (0, "", "never started", "", 0))
+        outcome.done += status == "done"
+        if status != "done":
+            outcome.not_done.append(f"run {number} ({run}) is {status}: {problem}")
+        for tool in EFFECTS:
+            times = seen[tool][number]
+            if times > 1:
+                outcome.twice.append(f"run {number} ({run}): {tool} happened {times} times")
+            if times == 0 and status == "done":
+                outcome.never.append(f"run {number} ({run}): {tool} never happened")
+        asked = _rows(stage, "SELECT state FROM console_approval WHERE run_id = %s", [pk])
+        outcome.gates += len(asked)
+        if len(asked) != (1 if number % 2 == 0 else 0):
+            outcome.asked_again.append(f"run {number} ({run}): its gate was asked {len(asked)} times")
+        told = _rows(stage, "SELECT detail FROM console_run_event WHERE run_id = %s AND kind = 'resumed'", [pk])
+        outcome.resumes += resumes
+        if len(told) != resumes or not all(json.loads(detail).get("reason") for (detail,) in told):
+            outcome.unexplained.append(f"run {number} ({run}): {resumes} resumes, {len(told)} of them explained")
+
+
+def _listed(killed: Counter[str]) -> str:
+    return ", ".join(f"{what} {times}" for what, times in sorted(killed.items())) or "nothing yet"
+
+
+def render(outcome: Outcome) -> str:
+    """The table, and each fault in a line."""
+    rows = {
+        "runs": outcome.runs,
+        "killed": _listed(Counter(outcome.killed)),
+        "took": f"{outcome.took_s} s",
+        "done": outcome.done,
+        "effects twice": len(outcome.twice),
+        "effects never": len(outcome.never),
+        "gates asked": outcome.gates,
+        "gates asked again": len(outcome.asked_again),
+        "resumes": outcome.resumes,
+        "resumes unexplained": len(outcome.unexplained),
+    }
+    lines = [f"{name:<22}{value}" for name, value in rows.items()]
+    verdict = "missed" if outcome.faults else "met"
+    said = "every run ends done, each effect exactly once, each gate asked once, each resume explained"
+    return "\n".join([*lines, "", f"{verdict:<8}{said} (seed {outcome.seed})", *outcome.faults])
