@@ -52,7 +52,7 @@ class UnknownStore(Http404):
 
 
 _lock = threading.Lock()
-_opened: dict[str, ActionStore] = {}
+_opened: dict[tuple[str, str], ActionStore] = {}  # by name and address
 _servers: dict[str, TenantServer | None] = {}
 _console: OwnChain | None = None  # survives a fork: its connections are each process's own
 _opened_in = os.getpid()
@@ -64,27 +64,22 @@ def get_store(name: str) -> ActionStore:
     Raises:
         UnknownStore: ACTION_STORES does not name it.
     """
-    global _opened_in
     if name not in settings.ACTION_STORES:
         raise UnknownStore(name)
-    with _lock:
-        if _opened_in != os.getpid():
-            # Forget, never close: the connections are the parent's.
-            _opened.clear()
-            _opened_in = os.getpid()
-        if name not in _opened:
-            _opened[name] = _open(name)
-        return _opened[name]
+    return _opened_once(name, settings.ACTION_STORES[name])
 
 
 def get_agent_store(name: str) -> AgentStore:
-    """The same store, for whoever acts as one of its agents.
+    """The same store, for whoever acts as one of its agents: by RUN_STORE_URL where that is set, since a console's role may write less.
 
     Raises:
         UnknownStore: ACTION_STORES does not name it.
         StoreUnusable: no agent can write there. Nothing was connected to.
     """
-    store = get_store(name)
+    if name not in settings.ACTION_STORES:
+        raise UnknownStore(name)
+    own = settings.RUN_STORE_URL if name == settings.RUN_STORE else ""
+    store = _opened_once(name, own or settings.ACTION_STORES[name])
     if isinstance(store, _Unusable):
         raise StoreUnusable(name, store.problem)
     if not is_agent_store(store):
@@ -185,9 +180,21 @@ def reset() -> None:
         _servers.clear()
 
 
-def _open(name: str) -> ActionStore:
+def _opened_once(name: str, address: str) -> ActionStore:
+    global _opened_in
+    with _lock:
+        if _opened_in != os.getpid():
+            # Forget, never close: the connections are the parent's.
+            _opened.clear()
+            _opened_in = os.getpid()
+        if (name, address) not in _opened:
+            _opened[name, address] = _open(name, address)
+        return _opened[name, address]
+
+
+def _open(name: str, address: str) -> ActionStore:
     try:
-        return open_store(settings.ACTION_STORES[name], name=name, entries_url=_console_url())
+        return open_store(address, name=name, entries_url=_console_url())
     except StoreUnusable as exc:
         return cast("ActionStore", _Unusable(name, exc.problem))
 
