@@ -95,11 +95,13 @@ def bench_chaos(asked: Asked, tell: Callable[[str], None]) -> Outcome:
             _count(stage, outcome)
         finally:
             stage.stop()
-    finally:
-        if not outcome.faults:
-            rmtree(folder, ignore_errors=True)
-        else:
-            tell(f"data and logs stay in {folder}")
+    except BaseException:
+        tell(f"data and logs stay in {folder}")
+        raise
+    if outcome.faults:
+        tell(f"data and logs stay in {folder}")
+    else:
+        rmtree(folder, ignore_errors=True)
     return outcome
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from bench.chaos.stage import STORE
 
 OPERATOR = "operator"
-POLICY = {"resolver": "files", "mode": "settle", "tool_timeout_s": 1, "settle_window_s": 1}
+POLICY = {"resolver": "files", "mode": "settle", "tool_timeout_s": 1, "settle_window_s": 60}
+WINDOW_S = 1
+"""Shorter than any policy may be: files have no index that lags, and the test should not wait for one."""
 
 
 def prepare(token: Path) -> None:
@@ -23,7 +25,7 @@ def prepare(token: Path) -> None:
 
     from actions.store import open_agent_store
     from agents.harness import DurableAgent
-    from console.models import Grant, Role
+    from console.models import Grant, Policy, Role
     from console.services.definitions import save_definition
     from console.services.policies import save_policy
     from console.services.tokens import create_user_token
@@ -39,6 +41,7 @@ def prepare(token: Path) -> None:
     save_definition("files", "python", values, {}, seen_version=0, by=user, per_minute=6_000, at_once=8)
     for tool in ("send", "note"):
         save_policy(tool, POLICY, seen_version=0, by=user)
+    Policy.objects.update(settle_window_s=WINDOW_S)
     token.touch(mode=0o600)
     token.write_text(create_user_token(user))
 
