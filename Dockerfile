@@ -23,4 +23,4 @@ RUN DATABASE_URL=postgres://build@localhost/build ALLOWED_HOSTS=build \
 USER settle
 
 EXPOSE 8000
-CMD ["uvicorn", "console.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-server-header", "--timeout-graceful-shutdown", "5"]
+CMD ["uvicorn", "console.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-server-header", "--no-access-log", "--timeout-graceful-shutdown", "5"]

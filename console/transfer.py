@@ -69,7 +69,7 @@ class Unchanged(MiddlewareMixin):
         if request.headers.get("If-None-Match") == validator:
             response.status_code = 304
             response.content = b""
-            del response["Content-Type"]
+            del response["Content-Type"], response["Content-Length"]
         return response
 
 

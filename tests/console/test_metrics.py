@@ -15,11 +15,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
+from actions.resolvers.base import Reply
 from console import tasks
 from console.models import CheckpointDelivery, Decision, Inquiry, StoredCheckpoint, StoreLook, Sweep, Tally, Verification
-from console.services import tallies
+from console.services import resolve, tallies
 from console.services.looks import look_at_stores
 from console.services.tokens import create_agent_token, create_user_token
+from tests.console import own_resolver as world
 from tests.console.conftest import Api, Cast
 from tests.console.view_helpers import browser
 from tests.hostile.corpus import CORPUS
@@ -214,18 +216,24 @@ def test_chains_tell_how_far_they_are_signed_anchored_and_verified(memory: Recor
     assert found["settle_chain_entries", "console"] >= 0
 
 
-def test_resolvers_are_counted_by_name(ana: User) -> None:
-    tallies.count("settle_resolver_questions_total", "sent-folder")
-    tallies.count("settle_resolver_verdicts_total", "sent-folder", "done", "exact")
-    tallies.count("settle_resolver_failures_total", "stripe")
-    tallies.count("settle_resolver_waits_total", "stripe", by=3)
+def test_resolvers_are_counted_by_name(memory: RecordWriter, own_resolver: None, amy: User, ana: User) -> None:
+    world.define(amy, per_minute=1, at_once=1)
+    world.name_it(amy)
+    memory.lease("billing-7", state="expired")
+    refs = [memory.action("billing-7", seq) for seq in (1, 2, 3)]
+    world.bring(world.match())
+    world.ask(refs[0], ana)
+    world.bring(reply=Reply.NO_ANSWER)
+    world.ask(refs[1], ana)
+    assert resolve.ask(resolve.request_asking(refs[2], by=ana).pk) is None  # its turn has not come
 
     found = scrape(ana)
 
-    assert found["settle_resolver_questions_total", "sent-folder"] == 1
-    assert found["settle_resolver_verdicts_total", "sent-folder", "done", "exact"] == 1
-    assert found["settle_resolver_failures_total", "stripe"] == 1
-    assert found["settle_resolver_waits_total", "stripe"] == 3
+    assert found["settle_resolver_questions_total", "sent-folder"] == 2
+    assert sum(found.of("settle_resolver_verdicts_total").values()) == 2
+    assert found["settle_resolver_failures_total", "sent-folder"] == 1
+    assert found["settle_resolver_waits_total", "sent-folder"] == 1
+    assert found["settle_due", "questions"] == 1
 
 
 def test_nothing_that_an_agent_writes_is_in_it(memory: RecordWriter, person: Cast, ana: User, api: Callable[[User], Api]) -> None:
