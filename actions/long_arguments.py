@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from functools import lru_cache
 
 from actions.arguments import Arguments, parse_arguments
+from actions.kept import Kept
 from actions.redaction import redact_arguments
 
 LONG_CHARS = 20_000
@@ -20,12 +20,13 @@ SHORT_CHARS, KEPT_SHORT = 2_000, 1_000
 _Key = tuple[bytes, frozenset[str]]
 _kept: OrderedDict[_Key, Arguments] = OrderedDict()
 _lock = threading.Lock()
+_short = Kept[Arguments](KEPT_SHORT)
 
 
 def redacted_arguments(text: str, names: frozenset[str]) -> Arguments:
     """`redact_arguments` of a text as it is stored. Only what is redacted is kept, under a digest of the text and what else is hidden."""
     if len(text) <= SHORT_CHARS:
-        return _short(text, names)
+        return _short.get((text,), names, lambda: redact_arguments(parse_arguments(text), names))
     if len(text) < LONG_CHARS:
         return redact_arguments(parse_arguments(text), names)
     key = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), names)
@@ -40,11 +41,6 @@ def redacted_arguments(text: str, names: frozenset[str]) -> Arguments:
         while kept_chars() > KEPT_CHARS:
             _kept.popitem(last=False)
     return made
-
-
-@lru_cache(maxsize=KEPT_SHORT)
-def _short(text: str, names: frozenset[str]) -> Arguments:
-    return redact_arguments(parse_arguments(text), names)
 
 
 def kept_chars() -> int:

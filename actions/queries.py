@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import TypeVar
 
 from actions.arguments import Arguments, parse_arguments
 from actions.digests import action_digest, claim_digest
 from actions.errors import InvalidQuery, StoreError
 from actions.facts import Facts, facts_of, risk_of
+from actions.kept import Kept
 from actions.long_arguments import redacted_arguments
 from actions.records import (
     CLOSED_STATUSES,
@@ -462,8 +462,11 @@ def _words_of(action: Action, rules: ToolRules) -> str:
 
     Overflowed arguments are searched as stored, which is their beginning.
     """
-    make = _words_of_short if len(action.args) <= MAX_SEARCHED_CHARS else _make_words
-    return make(action.tool, action.action_class, action.args, rules.of(action.tool))
+    rule = rules.of(action.tool)
+    if len(action.args) > MAX_SEARCHED_CHARS:
+        return _make_words(action.tool, action.action_class, action.args, rule)
+    others = (action.action_class, rule)
+    return _words.get((action.tool, action.args), others, lambda: _make_words(action.tool, others[0], action.args, rule))
 
 
 def _make_words(tool: str, action_class: ActionClass, args: str, rule: ToolRule) -> str:
@@ -472,7 +475,7 @@ def _make_words(tool: str, action_class: ActionClass, args: str, rule: ToolRule)
     return f"{arguments.text}\n{facts.sentence}".casefold()
 
 
-_words_of_short = lru_cache(maxsize=MAX_ROWS_PER_STORE)(_make_words)
+_words = Kept[str](MAX_ROWS_PER_STORE)
 
 
 def _sort_key(store: str, reading: Reading, rules: ToolRules) -> SortKey:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
+
+import httpx
+import psycopg
 
 from actions.errors import ActionsError
 from bench.audit import bench_audit
@@ -51,6 +55,7 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "memory": bench_memory,
 }
 
+FAILURES = (ServerError, ActionsError, OSError, psycopg.Error, httpx.HTTPError, subprocess.TimeoutExpired)
 FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 OWN_DATA = frozenset({"audit", "documents", "growth", "flower", "memory"})
 """Benchmarks that bring their own: records would only be laid for nothing."""
@@ -71,23 +76,34 @@ def main(argv: list[str]) -> int:
     plan = make_plan(args.effort, args.jobs)
     if args.name in OWN_DATA:
         plan = replace(plan, shape=FEW)
-    began = time.monotonic()
+    began, failed = time.monotonic(), list[str]()
     try:
         with laid(plan.shape, tell) as ground:
             report = Report(versions=ground.versions, data=asdict(plan.shape), options={"effort": args.effort, "jobs": args.jobs})
             try:
                 for name in [args.name] if args.name else [name for name in BENCHES if name not in plan.without]:
                     tell(f"{name} ...")
-                    BENCHES[name](ground, plan, report)
+                    try:
+                        BENCHES[name](ground, plan, report)
+                    except FAILURES as exc:
+                        if args.name:
+                            raise
+                        # What was measured for an hour is not thrown away for the last of it.
+                        failed.append(name)
+                        report.remarks.append(f"{name} was not measured to its end: {_first_line(exc)}")
                 report.remarks += [f"{name} is measured without --quick only." for name in plan.without if args.name is None]
             finally:
                 show(report, args.json)
             if args.name is None:
                 write_results(FILE, report, effort=args.effort, seconds=time.monotonic() - began)
-    except (ServerError, ActionsError, OSError) as exc:
-        print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
+    except FAILURES as exc:
+        print(f"bench: {_first_line(exc)}", file=sys.stderr)
         return 1
-    return 0
+    return 1 if failed else 0
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).splitlines() or [type(exc).__name__])[0]
 
 
 def stop(number: int, frame: FrameType | None) -> None:

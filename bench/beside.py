@@ -116,7 +116,7 @@ def _installed(python: Path) -> str | None:
         return None
     uv = shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
     home = python.parent.parent
-    install = [uv, "pip", "install", "-q", "--python", str(python), FLOWER, "redis"]
+    install = [uv, "pip", "install", "-q", "--python", str(python), FLOWER, "celery[redis]"]
     for line in ([uv, "venv", "-q", "--clear", "--python", sys.executable, str(home)], install):
         try:
             done = subprocess.run(line, capture_output=True, text=True, timeout=INSTALL_S, check=False)

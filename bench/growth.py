@@ -154,7 +154,7 @@ class Place:
 
     def _page(self, name: str, fetch: Callable[[], httpx.Response], *, template: str = "") -> None:
         require_ok(fetch())
-        self._keep(name, measure(fetch, times=self._plan.pages), fetch, template=template)
+        self._keep(name, measure(fetch, times=self._plan.pages, warm_up=1), fetch, template=template)
 
     def _keep(
         self,

@@ -140,3 +140,28 @@ def test_the_calls_of_a_crash_are_ticked_together_and_unticked_together(
 
     select.press("Enter")
     expect(page.locator("#selection")).to_be_hidden()
+
+
+def test_what_has_not_changed_is_not_sent_again_and_what_has_is_shown(
+    records: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1, args={"to": "c1@example.com"}, started_at="2026-11-29T10:00:01Z")
+    page = signed_in(ana, **WIDE)
+    page.goto("/")
+    expect(page.locator("[data-live=on]")).to_be_visible()
+
+    def ask() -> int:
+        """Let the list ask anew, as a change elsewhere does; how it was answered."""
+        with page.expect_response(lambda answer: answer.request.headers.get("hx-target") == "queue") as answered:
+            page.evaluate("document.body.dispatchEvent(new Event('changed'))")
+        return answered.value.status
+
+    ask()
+    expect(page.locator(".htmx-request")).to_have_count(0)
+
+    assert ask() == 304
+    expect(strip(page, 1)).to_be_visible()
+    expect(page.locator("[data-live=on]")).to_be_visible()
+    records.action("m-2", 1, args={"to": "c2@example.com"}, started_at="2026-11-29T10:00:02Z")
+    expect(strip(page, 2)).to_be_visible()
+    expect(strip(page, 1)).to_be_visible()

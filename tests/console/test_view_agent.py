@@ -13,6 +13,7 @@ from django.template import Context, Template
 from console.services.decide import DecisionRequest, decide
 from console.services.observe import Observer
 from console.services.story import find_done
+from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.test_services_observe import a_lease
 from tests.console.view_helpers import BACK, HTMX, browser, text_of
@@ -233,3 +234,25 @@ def test_it_answers_get_only_and_a_piece_to_htmx(memory: RecordWriter, ana: User
     assert client.post(PATH).status_code == 405
     assert "<html" not in client.get(PATH, headers=HTMX).content.decode()
     assert "<html" in client.get(PATH, headers=BACK).content.decode()
+
+
+def test_its_page_walks_over_the_turns_once_whatever_shows_them(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 71):
+        memory.turn("m-1", number, f"turn {number};", at=time_text(number))
+    store, walks = get_store("main"), list[int | None]()
+    list_turns = store.list_turns
+
+    def counted(agent: str, *, limit: int, before: int | None = None) -> object:
+        walks.append(before)
+        return list_turns(agent, limit=limit, before=before)
+
+    monkeypatch.setattr(store, "list_turns", counted)
+
+    newest = text_of(browser(ana).get(PATH).content.decode())
+
+    assert walks == [None]
+    assert "turn 70;" in newest
+    assert "turn 21;" in newest
+    assert "turn 20;" not in newest
