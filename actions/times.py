@@ -51,9 +51,9 @@ def parse_rfc3339(text: str) -> Instant:
 def format_rfc3339(instant: Instant) -> str:
     """Write a time as Recall does: UTC, `Z`, up to nine digits, trailing zeros dropped."""
     seconds, nanos = divmod(instant, SECOND)
-    moment = _EPOCH + timedelta(seconds=seconds)
+    whole = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # without its offset, which is none
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{whole}{fraction}Z"
 
 
 def from_datetime(moment: datetime) -> Instant:

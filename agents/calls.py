@@ -11,7 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from actions.errors import ActionsError, StoreUnavailable
@@ -76,15 +76,12 @@ class ToolCalls:
     ledger: Ledger | None = None  # of external tools
     compensate: str = ""  # the tool that undoes it; kept for whoever walks a run backward
     unsure: tuple[type[Exception], ...] = UNSURE  # exceptions after which nobody knows whether it happened
-    running: set[int] = field(default_factory=set)  # numbers of calls that this process is in
 
     def begin(self, arguments: Mapping[str, Any] | str) -> Action:
         """Record the call. Run the tool only if this returns. Raises what `begin_action` does, with nothing to be run."""
         if self.action_class is ActionClass.IDEMPOTENT and not isinstance(arguments, str):
             arguments = as_json(self.tool, arguments)
-        action = _asked_again(lambda: self.agent.begin_action(self.tool, arguments, self.action_class))
-        self.running.add(action.seq)
-        return action
+        return _asked_again(lambda: self.agent.begin_action(self.tool, arguments, self.action_class))
 
     def returned(self, action: Action, result: str, *, call_id: str = "") -> None:
         """Close as done, with the turn, in one transaction.
@@ -94,7 +91,6 @@ class ToolCalls:
         """
         text = storable(result)
         self._note(action, "done", result=text)
-        self.running.discard(action.seq)
         turn = self._turn(text or "done", call_id)
         try:
             _asked_again(lambda: self.agent.end_action(action, "done", result=text, turn=turn))
@@ -129,7 +125,6 @@ class ToolCalls:
 
     def _end_quietly(self, action: Action, exc: Exception | None, status: str, **end: Any) -> bool:
         """The tool's own error is what its caller has to see; an end that was not recorded is said beside it. Answers whether it was."""
-        self.running.discard(action.seq)
         try:
             _asked_again(lambda: self.agent.end_action(action, status, **end))
             return True
@@ -206,7 +201,8 @@ def settle(agent: DurableAgent, tools: Iterable[ToolCalls], *, resolver: Resolve
 
     An action whose result already stands as a turn is closed with it (recall-langgraph writes the turn first). An idempotent call is
     made again with its own arguments and key; one that raises this time stays `unknown`, since the first may have arrived. An external
-    call is looked up in its ledger, then `resolver` is asked. The rest stays open, and is what the briefing begins with.
+    call is looked up in its ledger, then `resolver` is asked. The rest stays open, and is what the briefing begins with. Calls that this
+    process is in are left alone (`DurableAgent.reconcile`).
 
     Raises:
         LeaseLost: another process has the agent. What was closed before stays closed; a call made again is open there.
@@ -215,15 +211,11 @@ def settle(agent: DurableAgent, tools: Iterable[ToolCalls], *, resolver: Resolve
     by_name = {calls.tool: calls for calls in tools}
     opened = agent.pending_actions()
     told = [closed for action in opened if (closed := _close_as_told(agent, action, opened, by_name.get(action.tool)))]
-    # Answered before the agent's own lock is taken: a tool that is run again may write by this agent, in a thread of its own.
-    known: dict[int, End] = {}
-    for action in agent.pending_actions():
-        calls = by_name.get(action.tool)
-        if calls is not None and action.seq not in calls.running and (end := _known_end(calls, action)):
-            known[action.seq] = end
 
     def answer(action: Action) -> Any:
-        return known[action.seq] if action.seq in known else resolver(action) if resolver is not None else None
+        calls = by_name.get(action.tool)
+        known = None if calls is None else _known_end(calls, action)
+        return known or (None if resolver is None else resolver(action))
 
     settled = agent.reconcile(answer)
     if opened:
@@ -266,7 +258,7 @@ def _close_as_told(agent: DurableAgent, action: Action, opened: Sequence[Action]
     The turn names its tool and not its action (recall-records 13), so it counts only where no other action can have written it: one open
     action of the tool, none of the tool closed since it began, one such turn since.
     """
-    if calls is None or calls.may_hide_errors or action.action_class is ActionClass.PURE:
+    if calls is None or calls.may_hide_errors or action.action_class is ActionClass.PURE or agent.is_in_flight(action):
         return None
     if sum(other.tool == action.tool for other in opened) != 1:
         return None

@@ -125,6 +125,10 @@ class _Doubt(NamedTuple):
     plan: _Plan
 
 
+class _Moved(Exception):
+    """The action is no longer the one that a resolver was asked about."""
+
+
 class DurableAgent:
     """One agent, resumed in this process. Its methods may be called from several threads; they write one after the other.
 
@@ -154,11 +158,13 @@ class DurableAgent:
         self._budget = token_budget
         self._threshold = output_threshold
         self._keeper: LeaseKeeper | None = None
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of what is written and what it goes on from; never held while a resolver is asked
+        self._acquiring = threading.RLock()
         self._newest_turn = 0
         self._newest_action = 0
         self._state: WorkingState | None = None
         self._begun: dict[int, Action] = {}  # open ones, as we wrote them under this lease
+        self._in_flight: set[int] = set()  # begun by this object, and nobody said yet how they ended
         self._outputs = 0  # of this session
         self._doubt: _Doubt | None = None
         self._has_doubted = False
@@ -208,23 +214,36 @@ class DurableAgent:
     # --- the lease ---
 
     def acquire(self) -> Briefing:
-        """Take the lease of an agent that was resumed with `defer_lease`, and go on as `resume` does. Raises as `resume`."""
-        with self._lock:
+        """Take the lease of an agent that was resumed with `defer_lease`, and go on as `resume` does. Raises as `resume`.
+
+        Other threads may write as soon as what an earlier process left is settled, also while the resolver is asked; one that acquires waits.
+        """
+        with self._acquiring:
             if self._keeper is not None:
                 self._keeper.ready()
                 return self.briefing
-            asked_at = monotonic()
-            lease = self._store.acquire_lease(self.agent, holder=self.holder, ttl=self._ttl)
-            self._keeper = LeaseKeeper(self._store, lease, ttl=self._ttl, asked_at=asked_at)
-            weakref.finalize(self, self._keeper.stop)  # an agent that is forgotten is not kept alive
             try:
-                self._settle_interrupted()
+                with self._lock:
+                    self._take_lease()
+                    records = self._settle_interrupted()
+                self._resolve(records)
             except BaseException:
+                self._give_back()
+                raise
+            return self.briefing
+
+    def _take_lease(self) -> None:
+        asked_at = monotonic()
+        lease = self._store.acquire_lease(self.agent, holder=self.holder, ttl=self._ttl)
+        self._keeper = LeaseKeeper(self._store, lease, ttl=self._ttl, asked_at=asked_at)
+        weakref.finalize(self, self._keeper.stop)  # an agent that is forgotten is not kept alive
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if self._keeper is not None:
                 with suppress(ActionsError):
                     self._keeper.release()
                 self._keeper = None
-                raise
-            return self.briefing
 
     @property
     def lease(self) -> Lease | None:
@@ -299,7 +318,9 @@ class DurableAgent:
             )
             return _Plan((*self._overflow(value, tool, now), Change(action, Condition.NEW)), action)
 
-        begun: Action = self._write(("begin", tool, text, kind), plan)
+        with self._lock:
+            begun: Action = self._write(("begin", tool, text, kind), plan)
+            self._in_flight.add(begun.seq)
         return begun
 
     def end_action(
@@ -328,13 +349,15 @@ class DurableAgent:
             resolution=clean_text("resolution", resolution).strip(SPACES),
         )
         said = None if turn is None else check_turn(turn)
+        with self._lock:
+            try:
+                return self._end(seq, given, said)
+            finally:
+                self._in_flight.discard(seq)  # also where the end could not be written: whoever made the call is out of it
 
-        def plan(lease: Lease) -> _Plan:
-            found = self._open_action(seq)
-            return self._end_plan(lease, found, given, said)
-
-        ended: Action = self._write(("end", seq, given, said), plan)
-        return ended
+    def is_in_flight(self, action: Action) -> bool:
+        """Whether this process began the call and has not said yet how it ended, not even in vain. A call of an earlier process never is."""
+        return action.seq in self._in_flight
 
     def pending_actions(self) -> tuple[Action, ...]:
         """The open actions as the store has them now, by number. Needs no lease."""
@@ -346,9 +369,11 @@ class DurableAgent:
 
         Pure ones are abandoned. Where the resolver cannot tell, raises, or answers what is no end, the action is unknown. One that is closed is
         written together with the turn that tells the model (recall-records 7, where a crash between the two loses the turn).
+
+        Calls that this process is in are left alone: nobody is asked about them, and whoever makes them ends them. While the resolver is asked
+        nothing is held: other threads write meanwhile, the resolver's too. An action that moved meanwhile is left as it is then.
         """
-        with self._lock:
-            closed = [self._reconcile_one(action, resolver) for action in self.pending_actions()]
+        closed = [self._reconcile_one(action, resolver) for action in self.pending_actions()]
         return tuple(action for action in closed if action is not None)
 
     # --- turns, working state, outputs, pointers ---
@@ -470,18 +495,22 @@ class DurableAgent:
 
     # --- resuming ---
 
-    def _settle_interrupted(self) -> None:
-        """What an earlier process left open, as Recall's resume does it; then the resolver, then the briefing. A crash in between is no harm:
-        the next resume settles what is left."""
+    def _settle_interrupted(self) -> AgentRecords:
+        """What an earlier process left open, as Recall's resume does it; answers what was there. A crash in between is no harm: the next
+        resume settles what is left."""
         records = self._load()
         now = time_ns()
-        settled = [end for action in records.open_actions if (end := _interrupted(action, now)) is not None]
+        left = [action for action in records.open_actions if not self.is_in_flight(action)]
+        settled = [end for action in left if (end := _interrupted(action, now)) is not None]
         for start in range(0, len(settled), SETTLED_AT_ONCE):
             changes = tuple(Change(action, Condition.OPEN) for action in settled[start : start + SETTLED_AT_ONCE])
             self._write(("settle", start), partial(_as_planned, _Plan(changes, None)))
+        return records
+
+    def _resolve(self, records: AgentRecords) -> None:
+        """The resolver, then the briefing."""
         if self._resolver is not None and records.open_actions and self.reconcile(self._resolver):
-            records = self._load()
-            self.briefing = self._brief(records, records.open_actions)
+            self.refresh()
         else:
             self.briefing = self._brief(records, as_resumed(records.open_actions))
 
@@ -505,13 +534,21 @@ class DurableAgent:
         )
 
     def _reconcile_one(self, action: Action, resolver: Resolver | None) -> Action | None:
-        end = End("abandoned", resolution=PURE_GIVEN_UP) if action.action_class is ActionClass.PURE else _ask(resolver, action)
-        if end.status == ActionStatus.UNKNOWN:
-            if action.status is not ActionStatus.UNKNOWN:
-                self.end_action(action, end.status, resolution=end.resolution or COULD_NOT_TELL)
+        if self.is_in_flight(action):
             return None
-        turn = None if action.action_class is ActionClass.PURE else self._told(action, end)
-        return self.end_action(action, end.status, result=end.result, error=end.error, resolution=end.resolution, turn=turn)
+        end = End("abandoned", resolution=PURE_GIVEN_UP) if action.action_class is ActionClass.PURE else _ask(resolver, action)
+        is_known = end.status != ActionStatus.UNKNOWN
+        if not is_known:
+            if action.status is ActionStatus.UNKNOWN:
+                return None
+            end = End("unknown", resolution=end.resolution or COULD_NOT_TELL)
+        turn = check_turn(self._told(action, end)) if is_known and action.action_class is not ActionClass.PURE else None
+        try:
+            ended = self._end(action.seq, replace(end, resolution=end.resolution.strip(SPACES)), turn, asked=action)
+        except (ActionNotOpen, _Moved):
+            log.info("action %s of agent %s moved while it was asked about, and is left as it is", action.seq, self.agent)
+            return None
+        return ended if is_known else None
 
     def _told(self, action: Action, end: End) -> NewTurn:
         """The turn of a settlement, in the words of Recall's reconcile; of an abandoned one too, or its model would go on waiting for it."""
@@ -613,7 +650,7 @@ class DurableAgent:
                         found = self._store.get_action(self.agent, action.seq).action
                     except ActionNotFound:
                         return False
-                    return isinstance(found, Action) and replace(found, written_epoch=action.written_epoch) == action
+                    return isinstance(found, Action) and _is_same(found, action)
                 case Turn() as turn:
                     return turn in self._store.list_turns(self.agent, limit=1, before=turn.seq + 1)
                 case WorkingState() as state:
@@ -643,6 +680,18 @@ class DurableAgent:
         if not action.is_open:
             raise ActionNotOpen(ActionRef(self._store.name, self.agent, seq), action)
         return action
+
+    def _end(self, seq: int, end: End, turn: NewTurn | None, *, asked: Action | None = None) -> Action:
+        """Write the end of an open action. With `asked` only where it is still that one, and nobody in here is in the call: else _Moved."""
+
+        def plan(lease: Lease) -> _Plan:
+            found = self._open_action(seq)
+            if asked is not None and (self.is_in_flight(found) or not _is_same(found, asked)):
+                raise _Moved
+            return self._end_plan(lease, found, end, turn)
+
+        ended: Action = self._write(("end", seq, end, turn), plan)
+        return ended
 
     def _end_plan(self, lease: Lease, action: Action, end: End, turn: NewTurn | None) -> _Plan:
         status, now = ActionStatus(end.status), time_ns()
@@ -725,6 +774,11 @@ class DurableAgent:
 def _as_planned(plan: _Plan, lease: Lease) -> _Plan:
     """A plan that needs no number and no lease."""
     return plan
+
+
+def _is_same(found: Action, action: Action) -> bool:
+    """Whether two say the same, under whichever lease each was written."""
+    return replace(found, written_epoch=action.written_epoch) == action
 
 
 def _interrupted(action: Action, now: int) -> Action | None:

@@ -35,7 +35,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
 from actions.errors import StoreError
-from actions.store import open_store
+from actions.store import open_agent_store
 from actions.store.base import AgentStore
 from agents.mcp_arguments import ToolRefused
 from agents.mcp_session import TOOLS, Session
@@ -366,11 +366,9 @@ def main(argv: list[str]) -> int:
 
 def _open(url: str) -> AgentStore:
     """Any store that agents can write to, with Recall's tables in it."""
-    store: Any = open_store(url, name="main")
-    if not hasattr(store, "create_records"):
-        raise StoreError("main", "agents cannot write here; use postgres://..., mongodb://... or memory:")
+    store = open_agent_store(url, name="main")
     store.create_records()
-    return store  # type: ignore[no-any-return]
+    return store
 
 
 def _read_line(file: Path, what: str) -> str:

@@ -1,4 +1,8 @@
-"""`calls`: what a durable call costs an agent, begin and end, and how soon an agent is back after a crash; ours beside the real client."""
+"""`calls`: what a durable call costs an agent, begin and end, and how soon an agent is back after a crash; ours beside the real client.
+
+Nobody can be faster than two commits, since a call is on the disk before it runs and its end before it is answered: what two bare ones cost
+stands beside. On a disk that is busy, that is most of what either side waits for.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from itertools import cycle, islice, permutations
 from typing import Any, Protocol
 from uuid import uuid4
 
+import psycopg
 from polign_recall import Client, RecallError
 
 from actions.errors import LeaseLive
@@ -26,7 +33,9 @@ from bench.plan import Plan
 from bench.report import Goal, Report, clock, make_row
 from local import mongo, processes
 
-GOAL = 0.6
+GOAL = 0.5
+ROUNDS = 5
+"""So many times the samples that others take: a call is short, and on a busy machine each says little."""
 LEASE_S = 1.0
 """Of the crashes: Recall takes no shorter one."""
 TOOL, RESULT = "send_email", "sent, message-id 1204"
@@ -73,6 +82,20 @@ class Theirs:
         self._agent.end_action(seq, "done", RESULT)
 
 
+class Bare:
+    """The floor: one short row in a table without anything, in a transaction of its own, for each thing that must be on the disk."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        connection.execute("CREATE TABLE IF NOT EXISTS bench_floor (text text)")
+
+    def call(self) -> None:
+        for _ in range(2):
+            self._connection.execute("INSERT INTO bench_floor VALUES (%s)", [ARGS["body"]], prepare=True)
+
+    call_and_tell = call
+
+
 def bench_calls(ground: Ground, plan: Plan, report: Report) -> None:
     """The same call of agents with a like history: ours and the client's in turn, then ours on MongoDB. Each commit waits for the disk."""
     with documents() as mongo_url:
@@ -98,31 +121,42 @@ def _calls(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None:
     idle = [life.agent for life in ground.lives if life.lease == "released" and not life.open_actions]
     mine, other, witness, again = random.Random(ground.shape.seed).sample(idle, 4)
     with ExitStack() as stack:
+        connection = stack.enter_context(psycopg.connect(ground.url, autocommit=True))
         sides: dict[str, Caller] = {
             "Settle": Ours(_resumed(stack, ground.url, mine)),
             "Recall": Theirs(stack.enter_context(stack.enter_context(ground.client()).resume(other))),
+            FLOOR: Bare(connection),
         }
-        bare = _in_turn({name: side.call for name, side in sides.items()}, plan.settles)
-        told = _in_turn({name: side.call_and_tell for name, side in sides.items()}, plan.settles)
+        connection.execute("CHECKPOINT")  # of the data that was laid, not in the middle of what is measured
+        bare = _in_turn({name: side.call for name, side in sides.items()}, plan.settles * ROUNDS)
+        told = _in_turn({name: side.call_and_tell for name, side in sides.items()}, plan.settles * ROUNDS)
         on_mongo = Ours(_resumed(stack, mongo_url, mine))
         bare |= _in_turn({ON_MONGO: on_mongo.call}, plan.settles)
         told |= _in_turn({ON_MONGO: on_mongo.call_and_tell}, plan.settles)
     trips = _trips(ground, witness) - _trips(ground, again, calls=0)
     for what, samples in ((BARE, bare), (TOLD, told)):
-        middle = sorted(samples["Recall"])[(len(samples["Recall"]) - 1) // 2]
         for name, times in samples.items():
-            row = make_row("calls", f"{name}: {what}", times, round_trips=trips if (name, what) == ("Settle", BARE) else None)
-            ratio = row.p50 / middle
-            note = "" if name == "Recall" else f"{ratio:.2f} of Recall's"
-            report.rows.append(make_row("calls", row.name, times, round_trips=row.round_trips, note=note))
-            if (name, what) == ("Settle", BARE):
-                goal = Goal(
-                    name="calls: p50 of begin + end, ours / Recall's",
-                    wanted=f"<= {GOAL}",
-                    found=f"{ratio:.2f}",
-                    is_met=ratio <= GOAL,
-                )
-                report.goals.append(goal)
+            note = "" if name == "Recall" else f"{ratio_of(times, samples['Recall']):.2f} of Recall's"
+            seen = trips if (name, what) == ("Settle", BARE) else None
+            report.rows.append(make_row("calls", f"{name}: {what}", times, round_trips=seen, note=note))
+    ratio, floor = (ratio_of(bare[name], bare["Recall"]) for name in ("Settle", FLOOR))
+    goal = Goal(
+        name="calls: begin + end, ours / Recall's, p50 of rounds",
+        wanted=f"<= {GOAL}",
+        found=f"{ratio:.2f}, where two bare commits are {floor:.2f}",
+        is_met=ratio <= GOAL,
+    )
+    report.goals.append(goal)
+
+
+def ratio_of(times: Sequence[float], others: Sequence[float]) -> float:
+    """How long one side takes beside another: the median of what each round says, in which both met the same load.
+
+    On a busy machine it moves less than the ratio of the two medians, which is what a side that was measured apart gets.
+    """
+    if len(times) != len(others):
+        return statistics.median(times) / statistics.median(others)
+    return statistics.median(time / other for time, other in zip(times, others, strict=True))
 
 
 BARE = "begin + end"
@@ -130,17 +164,18 @@ TOLD = "begin + end + turn"
 
 
 ON_MONGO = "Settle on MongoDB"
+FLOOR = "Two bare commits"
 
 
 def _in_turn(works: dict[str, Callable[[], None]], times: int) -> dict[str, list[float]]:
-    """Each as often first as last: what one leaves to the disk, the next one waits for."""
+    """Each as often at each place and after each other: what one leaves to the disk, the next one waits for. After a warm-up."""
     for work in works.values():
         for _ in range(WARM_UP):
             work()
     samples: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(times):
-        for name, work in sorted(works.items(), reverse=bool(turn % 2)):
-            samples[name].append(clock(work))
+    for order in islice(cycle(permutations(works)), times):
+        for name in order:
+            samples[name].append(clock(works[name]))
     return samples
 
 

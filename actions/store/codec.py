@@ -369,7 +369,7 @@ def _common(agent: str, record: str, epoch: int) -> Metadata:
 
 def _dump(body: Mapping[str, Any]) -> str:
     """Compact JSON, readable as it stands; half a surrogate pair, which would not survive as UTF-8, as an escape."""
-    return _escape_surrogates(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+    return _escape_surrogates(_ENCODER.encode(body))
 
 
 def _members(text: str) -> dict[str, str]:
@@ -415,6 +415,7 @@ def _refuse_number(text: str) -> NoReturn:
     raise ValueError(f"{text[:40]} is no number of JSON that can be kept")
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_finite)
 """Made once: a queue decodes thousands of records at a time."""
 

@@ -562,13 +562,14 @@ class PostgresStore:
 
     def write(self, lease: Lease, changes: Sequence[Change]) -> None:
         """One statement, which is a transaction by itself."""
+        writing = postgres_agents.prepare_write(lease, changes)
 
         def write(connection: Connection) -> int:
             tables = self._look(connection)
             if tables.records is None:
                 raise StoreUnusable(self.name, "it has no records of this collection; create_records() makes them")
             return postgres_agents.write(
-                self._database, connection, tables.records, self._where() | {"dim": tables.dimension}, lease, changes
+                self._database, connection, tables.records, self._where() | {"dim": tables.dimension}, writing
             )
 
         if not self._database.write(write):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import errors
 
@@ -70,30 +70,38 @@ def load(database: Database, connection: Connection, records: str | None, agent:
     )
 
 
-def write(
-    database: Database,
-    connection: Connection,
-    records: str,
-    params: Mapping[str, Any],
-    lease: Lease,
-    changes: Sequence[Change],
-) -> int:
-    """How many records were written: all, or 0 where an action that should be open is not."""
+class Writing(NamedTuple):
+    """An agent's write, ready to be sent: which statement, what it is given, how many records."""
+
+    lease: Lease
+    statement: str
+    params: Mapping[str, Any]
+    records: int
+
+
+def prepare_write(lease: Lease, changes: Sequence[Change]) -> Writing:
+    """All that needs no connection, so that none is held meanwhile."""
     stored = encode_changes(changes, epoch=lease.epoch)
     given = [{"id": each.record_id, "condition": each.condition.value, "metadata": each.metadata} for each in stored]
-    values: dict[str, Any] = {**params, **held(lease, 0), "records": len(stored), "changes": json.dumps(given)}
     statement = "write_new" if all(each.condition is Condition.NEW for each in stored) else "write_records"
+    params = {**held(lease, 0), "records": len(stored), "changes": json.dumps(given)}
+    return Writing(lease, statement, params, len(stored))
+
+
+def write(database: Database, connection: Connection, records: str, params: Mapping[str, Any], writing: Writing) -> int:
+    """How many records were written: all, or 0 where an action that should be open is not. One round trip and one commit."""
+    lease, values = writing.lease, {**params, **writing.params}
     try:
-        fenced, allowed, written, moved = database.execute_alone(connection, statement, values, records) or (0, 0, 0, 0)
+        fenced, allowed, written, moved = database.execute_alone(connection, writing.statement, values, records) or (0, 0, 0, 0)
     except errors.UniqueViolation as exc:
         raise WriteConflict(database.name, f"a record of agent {lease.agent} that should be new is there already") from exc
     if not fenced:
         raise LeaseLost(lease)
     if not allowed:
         return 0
-    if (written, moved) != (len(stored), 1):
-        raise StoreUnusable(database.name, f"of {len(stored)} records {written} were there to write, of 1 revision {moved}")
-    return len(stored)
+    if (written, moved) != (writing.records, 1):
+        raise StoreUnusable(database.name, f"of {writing.records} records {written} were there to write, of 1 revision {moved}")
+    return writing.records
 
 
 def explain_not_open(store: ActionStore, changes: Sequence[Change]) -> None:

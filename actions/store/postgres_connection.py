@@ -11,7 +11,7 @@ import re
 import select
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from urllib.parse import unquote
@@ -201,13 +201,12 @@ class ProcessConnections:
         self._timeouts = timeouts
         self._by_process: dict[int, Connections] = {}  # keeps the parent's, so that nothing of it is collected in the child
 
-    @contextmanager
-    def borrow(self, *, is_fresh: bool = False) -> Iterator[Connection]:
+    def borrow(self, *, is_fresh: bool = False) -> AbstractContextManager[Connection]:
+        """As `Connections.borrow`."""
         own = self._by_process.get(os.getpid())
         if own is None:
             own = self._by_process.setdefault(os.getpid(), Connections(self._conninfo, self._timeouts))
-        with own.borrow(is_fresh=is_fresh) as connection:
-            yield connection
+        return own.borrow(is_fresh=is_fresh)
 
     def close(self) -> None:
         if own := self._by_process.get(os.getpid()):

@@ -102,7 +102,8 @@ class Database:
         connection.may_be_repeated = False
         try:
             cursor = connection.execute(self.text(statement, records), params, prepare=True)
-            return cursor.fetchone() if cursor.description else None
+            # Not `description`, which costs as much as the rest of the answer: this stands between a tool and its call.
+            return cursor.fetchone() if cursor.pgresult and cursor.pgresult.nfields else None
         except psycopg.Error as exc:
             if connection.closed or is_lost(connection, exc):
                 raise _CommitUnanswered(exc) from exc

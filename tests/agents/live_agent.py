@@ -63,10 +63,10 @@ def recalls(args: argparse.Namespace, resolver: Any) -> Iterator[tuple[Any, Any]
 
 @contextmanager
 def ours(args: argparse.Namespace, resolver: Any) -> Iterator[tuple[Any, Any]]:
-    from actions.store import open_store
+    from actions.store import open_agent_store
     from agents.harness import DurableAgent
 
-    store: Any = open_store(args.url, name="main")
+    store = open_agent_store(args.url)
     with DurableAgent.resume(store, args.agent) as agent:
         yield agent, lambda: agent.reconcile(resolver)
     store.close()

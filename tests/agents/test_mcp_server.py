@@ -486,7 +486,7 @@ def test_a_client_of_the_newest_protocol_is_told_the_versions_that_have_sessions
         (["--store", "memory:", "--token-file", "/nowhere/token"], 2, "the token cannot be read from /nowhere/token"),
         (["--store-file", "/nowhere/store"], 2, "the store's URL cannot be read"),
         (["--store", "sqlite:///x"], 1, "no adapter for sqlite"),
-        (["--store", "polign+http://:hunter2@127.0.0.1:1/"], 1, "agents cannot write here"),
+        (["--store", "polign+http://:hunter2@127.0.0.1:1/"], 1, "no agent of ours writes there"),
         (["--store", "postgres://ana:hunter2@127.0.0.1:1/nothing?connect_timeout=1"], 1, "store main: "),
     ],
 )

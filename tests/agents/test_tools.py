@@ -539,6 +539,44 @@ def test_an_interrupted_external_call_is_never_made_again_and_its_resolver_decid
     assert said.startswith("Not finished, whatever the agent says: 1 call is still open")
 
 
+def test_settling_in_the_middle_of_a_run_leaves_alone_the_calls_that_are_being_made(store: AgentStore) -> None:
+    asked: list[str] = []
+    made: list[str] = []
+
+    def save(invoice: str, idempotency_key: str) -> str:
+        made.append(invoice)
+        if invoice == "ours":
+            assert send(to="ann") == "sent"
+        return "saved"
+
+    def send(to: str) -> str:
+        (closed,) = settle(tools, agent=agent, resolver=lambda action: asked.append(action.tool))
+        assert closed.tool == "save"
+        assert [(action.tool, action.status) for action in agent.pending_actions()] == [
+            ("send", ActionStatus.UNKNOWN),
+            ("save", ActionStatus.STARTED),
+            ("send", ActionStatus.STARTED),
+        ]
+        return "sent"
+
+    interrupted(store, "save", {"invoice": "theirs"}, "idempotent")
+    interrupted(store, "send", {"to": "bob"}, "external")
+    agent = DurableAgent.resume(store, AGENT)
+    tools = durable([save, send], classes={"save": "idempotent", "send": "external"}, agent=agent)
+    save_durably, send = tools
+
+    assert save_durably(invoice="ours") == "saved"
+
+    assert made == ["ours", "theirs"]
+    assert asked == ["send"]
+    assert [action.status for action in actions_of(store)] == [
+        ActionStatus.DONE,
+        ActionStatus.UNKNOWN,
+        ActionStatus.DONE,
+        ActionStatus.DONE,
+    ]
+
+
 def test_nothing_is_said_to_be_open_when_nothing_is(agent: DurableAgent) -> None:
     one(agent, send_email)("ann")
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from bench import __main__ as command
+from bench.calls import ratio_of
 from bench.ground import _testimony
 from bench.report import Goal, Report, make_row, percentile, render
 
@@ -16,6 +17,15 @@ def test_percentiles_are_samples_that_were_measured() -> None:
 
     assert (percentile(samples, 50), percentile(samples, 95), percentile(samples, 100)) == (50, 95, 100)
     assert percentile([7.0], 95) == 7
+
+
+def test_what_slows_both_sides_for_a_while_is_no_difference_between_them() -> None:
+    theirs = [4.0] * 40 + [400.0] * 10 + [40.0] * 45
+    ours = [time / 4 for time in theirs[:-1]] + [9000.0]
+
+    assert ratio_of(ours, theirs) == 0.25
+    assert ratio_of([2.0, 2.0, 9.0], theirs) == 2.0 / 40
+    assert ratio_of([1.0, 2.0], [4.0, 8.0]) == 0.25
 
 
 def test_an_unknown_benchmark_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

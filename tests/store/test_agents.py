@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,7 @@ from tests.store.gestures import decide, race
 
 pytestmark = fenced
 MINUTE = timedelta(minutes=1)
+PATIENCE_S = 20  # of a test that would otherwise hang where it should fail
 
 
 def an_action(seq: int, agent: str = AGENT) -> Action:
@@ -477,6 +479,115 @@ def test_reconcile_writes_each_end_with_the_turn_that_tells_it(backend: Backend)
     assert turns["given_up"].brief == "(settled after a crash: abandoned; too old) abandoned"
     assert "(settled after a crash: failed; mailbox)" in briefing
     assert "given_up({})" not in briefing
+
+
+@pytest.mark.parametrize("when", ["reconcile", "acquire"])
+def test_a_resolver_may_write_by_the_agent_in_a_thread_of_its_own(backend: Backend, when: str) -> None:
+    store = store_of(backend)
+    first = DurableAgent.resume(store, AGENT)
+    first.begin_action("send_email", {}, "external")
+    freeze(first, backend)
+
+    def resolver(action: Action) -> End:
+        writer = threading.Thread(target=agent.record_turn, args=("user", "asking the mailbox"), daemon=True)
+        writer.start()
+        writer.join(PATIENCE_S)
+        assert not writer.is_alive()
+        return End("done", "message 204")
+
+    with process(store, resolver=resolver, defer_lease=True) as agent:
+        if when == "acquire":
+            agent.acquire()
+        else:
+            agent._resolver = None
+            agent.acquire()
+            assert [action.seq for action in agent.reconcile(resolver)] == [1]
+
+        assert [turn.content for turn in agent.recent_turns()] == ["asking the mailbox", "message 204"]
+        assert agent.pending_actions() == ()
+
+
+def test_others_begin_and_end_their_calls_while_a_resolver_hangs(backend: Backend) -> None:
+    store = store_of(backend)
+    first = DurableAgent.resume(store, AGENT)
+    first.begin_action("send_email", {}, "external")
+    freeze(first, backend)
+    asked, answer = threading.Event(), threading.Event()
+    closed: list[Action] = []
+
+    def resolver(action: Action) -> End:
+        asked.set()
+        return End("done", "message 204") if answer.wait(PATIENCE_S) else End("failed", error="nobody else could write")
+
+    with process(store) as agent:
+        reconciling = threading.Thread(target=lambda: closed.extend(agent.reconcile(resolver)), daemon=True)
+        reconciling.start()
+        assert asked.wait(PATIENCE_S)
+
+        ended = agent.end_action(agent.begin_action("open_ticket", {}, "external"), "done", turn=NewTurn("tool", "ticket 7"))
+        answer.set()
+        reconciling.join(PATIENCE_S)
+
+        assert (ended.seq, ended.status) == (2, ActionStatus.DONE)
+        assert [(action.seq, action.result) for action in closed] == [(1, "message 204")]
+        assert [turn.content for turn in agent.recent_turns()] == ["ticket 7", "message 204"]
+
+
+@pytest.mark.parametrize("status", ["failed", "unknown"])
+@pytest.mark.parametrize("answer", [End("done", "message 204"), None])
+def test_an_action_that_moved_while_a_resolver_was_asked_is_left_as_it_is(
+    backend: Backend, status: str, answer: End | None
+) -> None:
+    store = store_of(backend)
+    first = DurableAgent.resume(store, AGENT)
+    first.begin_action("save_invoice", {}, "idempotent")
+    freeze(first, backend)
+
+    def resolver(action: Action) -> End | None:
+        agent.end_action(action, status, error="the agent knows better", resolution="it was told")
+        return answer
+
+    with process(store) as agent:
+        assert agent.reconcile(resolver) == ()
+
+        (action,) = agent.recent_actions()
+        assert (action.status, action.result, action.error) == (ActionStatus(status), "", "the agent knows better")
+        assert action.resolution == "it was told"
+        assert agent.recent_turns() == ()
+
+
+@pytest.mark.parametrize("end", [End("failed", error="not in the mailbox"), None])
+def test_calls_that_this_process_is_in_are_not_reconciled_and_those_it_is_out_of_are(backend: Backend, end: End | None) -> None:
+    store = LosingAnswers(store_of(backend))
+    first = DurableAgent.resume(store_of(backend), AGENT)
+    first.begin_action("left_by_a_crash", {}, "external")
+    freeze(first, backend)
+    asked: list[str] = []
+
+    def resolver(action: Action) -> End | None:
+        asked.append(action.tool)
+        return end
+
+    with process(cast("AgentStore", store)) as agent:
+        unsure = agent.begin_action("unsure", {}, "external")
+        agent.end_action(unsure, "unknown")
+        store.lose_before = True
+        with pytest.raises(StoreUnavailable):
+            agent.begin_action("never_run", {}, "external")
+        agent.begin_action("never_run", {}, "external")
+        store.lose_before = True
+        with pytest.raises(StoreUnavailable):
+            agent.end_action(3, "done")
+        running = [agent.begin_action("running", {}, kind) for kind in ("external", "idempotent", "pure")]
+        before = {f"{AGENT}:act:{action.seq}": backend.recall.metadata_of(f"{AGENT}:act:{action.seq}") for action in running}
+
+        closed = agent.reconcile(resolver)
+
+        assert asked == ["left_by_a_crash", "unsure", "never_run"]
+        assert [action.seq for action in closed] == ([] if end is None else [1, 2, 3])
+        assert {key: backend.recall.metadata_of(key) for key in before} == before
+        assert [agent.end_action(action, "done").status for action in running] == [ActionStatus.DONE] * 3
+        assert all(action.status is ActionStatus.UNKNOWN for action in agent.pending_actions())
 
 
 def test_all_open_actions_are_settled_at_the_resume_however_many(backend: Backend) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from os import SEEK_END
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from actions.queries import ActionFilter, list_actions
-from actions.records import ActionRef, ActionStatus, NewEntry
+from actions.records import ActionRef, ActionStatus, NewEntry, NewTurn
 from actions.store.postgres import PostgresStore
+from actions.store.postgres_connection import Connection as PostgresConnection
+from agents.harness import DurableAgent
 from tests.recall_writer import RecallWriter
 from tests.store.gestures import an_end, decide
 
@@ -69,6 +73,54 @@ def test_the_lease_is_taken_in_a_statement_of_its_own_before_the_newest_turn_is_
     (turn,) = (place for place, text in enumerate(texts) if "max(substring" in text)
     assert lease < turn
     assert "max(" not in texts[lease]
+
+
+def test_begin_and_end_are_one_round_trip_and_one_commit_each_whatever_they_carry(
+    pg: tuple[PostgresStore, RecallWriter], asked: Statements, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Counted on the wire: what the driver sends by itself is seen too."""
+    store, _ = pg
+    store.close()
+    connect = PostgresConnection.connect
+    opened: list[PostgresConnection] = []
+
+    def traced(*args: Any, **kwargs: Any) -> PostgresConnection:
+        connection = connect(*args, **kwargs)
+        opened.append(connection)
+        connection.pgconn.trace(wire.fileno())
+        return connection
+
+    def work(size: int) -> None:
+        action = agent.begin_action("send_email", {"body": "x" * size}, "external")
+        agent.end_action(action, "done", result="y" * size, turn=NewTurn("tool", "sent"))
+
+    with (tmp_path / "wire").open("w+") as wire:
+        monkeypatch.setattr(PostgresConnection, "connect", traced)
+        with DurableAgent.resume(store, "a") as agent:
+            for size in (10, 9000):
+                work(size)
+            asked.clear()
+            for connection in opened:
+                connection.pgconn.untrace()  # which writes out what was traced
+                connection.pgconn.trace(wire.fileno())
+            sent_before = wire.seek(0, SEEK_END)
+
+            work(10)
+            work(9000)
+
+            texts = [text for text, _ in asked]
+            for connection in opened:
+                connection.pgconn.untrace()
+            wire.seek(sent_before)
+            sent = [line.split("\t") for line in wire.read().splitlines()]
+
+        assert len(opened) == 1
+        assert [text.split()[0] for text in texts] == ["WITH"] * 4
+        kinds = [fields[3] for fields in sent if fields[1] == "F"]
+        assert kinds == ["Bind", "Describe", "Execute", "Sync"] * 4
+        assert [fields[3:] for fields in sent if fields[3] == "ReadyForQuery"] == [["ReadyForQuery", " I"]] * 4
+        assert [(each.seq, each.status) for each in agent.recent_actions()] == [(seq, ActionStatus.DONE) for seq in range(1, 5)]
+        assert [turn.seq for turn in agent.recent_turns()] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
