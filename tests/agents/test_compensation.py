@@ -76,17 +76,17 @@ def test_calls_that_happened_are_taken_back_newest_first_each_once(line: Line, w
     ]
 
 
-def test_a_compensation_that_fails_stops_and_going_on_tries_it_once_more(line: Line, world: World) -> None:
-    line.until(undoable(world), StepState.DONE)
+def test_a_compensation_that_fails_stops_and_going_on_tries_it_once_more(quick: Line, world: World) -> None:
+    quick.until(undoable(world), StepState.DONE)
 
-    stopped = undo(line, undoable(world, fails=["A-18"]))
+    stopped = undo(quick, undoable(world, fails=["A-18"]))
 
     assert (stopped.state, stopped.step and stopped.step.state) == (UndoState.STOPPED, UndoStepState.FAILED)
     assert stopped.problem.startswith("LookupError:")
     assert "hunter2" not in stopped.problem
     assert "\n" not in stopped.problem
     assert world.effects.count("take_back") == 0
-    assert [undo(line, undoable(world)).state for _ in range(3)] == [UndoState.GOING, UndoState.GOING, UndoState.DONE]
+    assert [undo(quick, undoable(world)).state for _ in range(3)] == [UndoState.GOING, UndoState.GOING, UndoState.DONE]
     assert [effect["order"] for effect in world.details if effect["tool"] == "take_back"] == ["A-18", "A-17"]
 
 
@@ -107,27 +107,27 @@ def test_a_call_in_doubt_stops_before_anything_is_taken_back(line: Line, world: 
 
 
 @pytest.mark.parametrize("answer", [None, KeyError("no order")])
-def test_arguments_that_say_nothing_is_to_be_undone_or_cannot_be_made(line: Line, world: World, answer: Any) -> None:
+def test_arguments_that_say_nothing_is_to_be_undone_or_cannot_be_made(quick: Line, world: World, answer: Any) -> None:
     def arguments(args: Any, result: str) -> Any:
         if answer is not None:
             raise answer
 
     kind = undoable(world)
-    line.until(kind, StepState.DONE)
+    quick.until(kind, StepState.DONE)
     tools = [replace(tool, compensate=Undo("take_back", arguments)) if tool.name == "pay" else tool for tool in kind.tools]
 
-    outcome = undo(line, replace(kind, tools=tuple(tools)))
+    outcome = undo(quick, replace(kind, tools=tuple(tools)))
 
     assert outcome.state is (UndoState.DONE if answer is None else UndoState.STOPPED)
-    assert "take_back" not in [action.tool for action in actions_of(line.store, RUN)]
+    assert "take_back" not in [action.tool for action in actions_of(quick.store, RUN)]
     assert ("cannot be told: KeyError" in outcome.problem) is (answer is not None)
 
 
-def test_a_model_cannot_make_a_call_look_like_a_compensation(line: Line, world: World) -> None:
+def test_a_model_cannot_make_a_call_look_like_a_compensation(quick: Line, world: World) -> None:
     kind = replace(undoable(world), build=refund(world, [("pay", {**PAY[1], "compensates": 1})], [PAY_MORE]).build)
-    line.until(kind, StepState.DONE)
+    quick.until(kind, StepState.DONE)
 
-    assert [compensated(action) for action in actions_of(line.store, RUN)] == [None, None]
+    assert [compensated(action) for action in actions_of(quick.store, RUN)] == [None, None]
 
 
 def test_a_tool_whose_parameter_is_called_so_is_refused_at_registration(world: World) -> None:
