@@ -28,6 +28,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolRuntime
+from langgraph.runtime import get_runtime
 from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -477,6 +478,7 @@ class _Process:
         self._running: dict[_Call, Action | None] = {}
         self._left_open: dict[_Call, Action] = {}
         self._is_briefing_old = False
+        self._made: list[tuple[str, int, Action]] = []  # by this process: task, attempt at it, the call
 
     def enter(self, step: Entered) -> None:
         """Before anything else: which step of a run this process is in."""
@@ -591,14 +593,31 @@ class _Process:
                 if action.tool == tool.name and _comparable(self._whole_args(action)) == args:
                     self._repeats.remove(action)
                     return self._told_instead(tool, action, call_id, "was called with these arguments before a crash")
+            if (earlier := self._of_earlier_attempt(tool.name, args)) is not None:
+                return self._told_instead(tool, earlier, call_id, "was called with these arguments before")
             if call_id:
                 self._running[call] = None
+        return None
+
+    def _of_earlier_attempt(self, tool: str, args: str) -> Action | None:
+        """A call that this task made before it was tried again by LangGraph's own retry policy, as it stands now; each once an attempt."""
+        task, attempt = _attempt() or ("", 1)
+        for made in self._made if attempt > 1 else ():
+            of_task, of_attempt, action = made
+            if of_task != task or of_attempt >= attempt or action.tool != tool or _comparable(self._whole_args(action)) != args:
+                continue
+            now = next((one for one in self.agent.recent_actions(_ACTIONS_READ) if one.seq == action.seq), action)
+            if not _may_run_again(now):
+                self._made[self._made.index(made)] = (task, attempt, action)
+                return now
         return None
 
     # Single steps on dictionaries, without the lock: an event loop must not wait for one that is held while a store answers.
 
     def began(self, call: _Call, action: Action) -> None:
         self._running[call] = action
+        if (attempt := _attempt()) is not None:
+            self._made.append((*attempt, action))
 
     def ended(self, call: _Call) -> None:
         """Its end is recorded, or it was not begun: the graph may make it again."""
@@ -697,6 +716,15 @@ def _told_by(turns: Sequence[Turn], actions: Sequence[Action]) -> dict[int, Turn
             found[action_seq] = turn
             used.add(turn_seq)
     return found
+
+
+def _attempt() -> tuple[str, int] | None:
+    """The task of the graph that is running, and which attempt at it this is; None outside of a graph."""
+    try:
+        found = get_runtime().execution_info
+    except (RuntimeError, KeyError):
+        return None
+    return (found.task_id, found.node_attempt) if found is not None else None
 
 
 def _may_run_again(action: Action) -> bool:
