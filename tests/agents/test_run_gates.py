@@ -34,9 +34,7 @@ APPROVE = {"type": "approve"}
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_gates_of_one_turn_are_asked_at_once_and_what_stands_beside_them_runs_once(
-    line: Line, world: World, build: str
-) -> None:
+def test_gates_of_one_turn_are_asked_at_once_and_what_stands_beside_them_runs_once(line: Line, world: World, build: str) -> None:
     kind = refund(world, [PAY, TELL, PAY_MORE], build=build, tools=tools_of(world, pay_gate=ALWAYS))
 
     asks = line.until(kind, StepState.ASKS)
