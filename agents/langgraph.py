@@ -39,7 +39,7 @@ from agents.calls import KEY_ARGUMENT, ToolCalls, ToolsRefused
 from agents.gates import GatedCall, ask, edited_args, needs_approval, refusal, tell_of_edit
 from agents.harness import DurableAgent, Resolver
 from agents.ledger import Ledger
-from agents.runs import Gate
+from agents.runs import COMPENSATES, Gate
 from agents.tools import run_coroutine
 
 STOPPED = "stopped by the graph; LangGraph runs it again on resume"
@@ -90,19 +90,35 @@ def durable_tools(
     calls.check_tools([tool.name for tool in given], declared, takes_key=keyed, compensate=undo)
     process = _Process(agent, resolver, gates=gates, type_version=type_version)
     for tool in given:
-        recorded = ToolCalls(
-            agent=agent,
-            tool=tool.name,
-            action_class=ActionClass(declared[tool.name]),
-            takes_key=tool.name in keyed,
-            rerun=_rerun_of(tool),
-            may_hide_errors=bool(tool.handle_tool_error or tool.handle_validation_error),
-            ledger=ledger,
-            compensate=undo.get(tool.name, ""),
-            unsure=unsure,
+        recorded = recorded_calls(
+            agent, tool, declared[tool.name], ledger=ledger, compensate=undo.get(tool.name, ""), unsure=unsure
         )
         process.tools.append(_wrap(tool, recorded, process))
     return list(process.tools)
+
+
+def recorded_calls(
+    agent: DurableAgent,
+    tool: BaseTool | Callable[..., Any],
+    action_class: str,
+    *,
+    ledger: Ledger | None = None,
+    compensate: str = "",
+    unsure: tuple[type[Exception], ...] = (TimeoutError,),
+) -> ToolCalls:
+    """How the calls of one tool are recorded, for whoever calls it without a graph. Not checked as `durable_tools` checks."""
+    made = tool if isinstance(tool, BaseTool) else as_tool(tool)
+    return ToolCalls(
+        agent=agent,
+        tool=made.name,
+        action_class=ActionClass(action_class),
+        takes_key=KEY_ARGUMENT in _properties(made),
+        rerun=_rerun_of(made),
+        may_hide_errors=bool(made.handle_tool_error or made.handle_validation_error),
+        ledger=ledger,
+        compensate=compensate,
+        unsure=unsure,
+    )
 
 
 class CallNotMade(ActionsError):
@@ -177,8 +193,8 @@ class DurableTool(BaseTool):
         return dict(tool_input) if isinstance(tool_input, dict) else {next(iter(self.args), "input"): tool_input}
 
     def _shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the model gave: no key, and nothing that the graph put in."""
-        hidden = _hidden(self.inner) | {KEY_ARGUMENT}
+        """What the model gave: no key, nothing that the graph put in, and not what only a compensation's record says."""
+        hidden = _hidden(self.inner) | {KEY_ARGUMENT, *({COMPENSATES} - _properties(self.inner))}
         return {name: value for name, value in arguments.items() if name not in hidden and not isinstance(value, ToolRuntime)}
 
     def _as_returned(self, result: str) -> Any:
@@ -633,7 +649,8 @@ def _wrap(tool: BaseTool, recorded: ToolCalls, process: _Process) -> DurableTool
 def _rerun_of(tool: BaseTool) -> Callable[[Mapping[str, Any], str], str]:
     def rerun(arguments: Mapping[str, Any], key: str) -> str:
         raising = _raising(tool)
-        given = {**arguments, KEY_ARGUMENT: key}
+        given = {name: value for name, value in arguments.items() if name != COMPENSATES or name in _properties(tool)}
+        given[KEY_ARGUMENT] = key
         is_async_only = getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None
         output = run_coroutine(lambda: raising.arun(given)) if is_async_only else raising.run(given)
         return _text_of(output, None)

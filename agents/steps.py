@@ -27,7 +27,7 @@ from agents.harness import DurableAgent, Resolver
 from agents.langgraph import Entered, GraphHooks, durable_tools
 from agents.runs import RunType
 
-__all__ = ["Answer", "AskedCall", "Step", "StepState", "StoredStep", "advance", "read_trajectory", "state_problem"]
+__all__ = ["Answer", "AskedCall", "Step", "StepState", "StoredStep", "advance", "one_line", "read_trajectory", "state_problem"]
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def advance(
     except ActionsError:
         raise
     except Exception as exc:
-        return _failed(f"the last checkpoint can no longer be read ({_one_line(exc)}); {RESTART}")
+        return _failed(f"the last checkpoint can no longer be read ({one_line(exc)}); {RESTART}")
     tools = durable_tools(
         agent,
         [tool.tool for tool in kind.tools],
@@ -102,7 +102,7 @@ def advance(
         settled = hooks.enter(_entered(saver, before, agent))
         step = run.step(before, given, answers, tools, hooks)
     except GraphBubbleUp as exc:  # a graph that drains or hands over to a parent that it has not
-        step = _failed(_one_line(exc))
+        step = _failed(one_line(exc))
     known = {action.seq: action for action in settled}
     known |= {action.seq: action for action in agent.recent_actions(agent.newest_action - first_new + 1)}
     return replace(step, calls=tuple(known[seq] for seq in sorted(known)))
@@ -121,7 +121,7 @@ def state_problem(kind: RunType, run_id: str, *, checkpointer: Any) -> str:
     try:
         newest = checkpoints.find_newest(checkpointer, run_id)
     except Exception as exc:
-        return f"the last checkpoint can no longer be read ({_one_line(exc)}); {RESTART}"
+        return f"the last checkpoint can no longer be read ({one_line(exc)}); {RESTART}"
     loaded = run.load(newest, tools, GraphHooks(agent, tools))
     return loaded.problem
 
@@ -174,7 +174,7 @@ class _Run:
             try:
                 entry = self._kind.start(self._kind.input.model_validate(dict(given)))
             except Exception as exc:
-                return _failed(f"the run's input does not fit its type any more: {_one_line(exc)}")
+                return _failed(f"the run's input does not fit its type any more: {one_line(exc)}")
         problem = self._run(loaded.graph, entry)
         return self._after(loaded, before, problem)
 
@@ -186,7 +186,7 @@ class _Run:
         except ActionsError:
             raise
         except Exception as exc:
-            return _Loaded(problem=f"the graph cannot be built: {_one_line(exc)}")
+            return _Loaded(problem=f"the graph cannot be built: {one_line(exc)}")
         if newest is None:
             return _Loaded(graph)
         if lost := checkpoints.lost_parts(newest, graph):
@@ -196,7 +196,7 @@ class _Run:
         except ActionsError:
             raise
         except Exception as exc:
-            return _Loaded(problem=f"the last checkpoint no longer loads ({_one_line(exc)}); {RESTART}")
+            return _Loaded(problem=f"the last checkpoint no longer loads ({one_line(exc)}); {RESTART}")
 
     def _questions(self, state: Any) -> list[Question]:
         return [read_question(self._kind, asked) for asked in state.interrupts]
@@ -220,7 +220,7 @@ class _Run:
             graph.invoke(entry, self._config, interrupt_after="*", durability="sync")
         except Exception as exc:
             self._raise_what_is_no_failure(exc)
-            return _one_line(exc)
+            return one_line(exc)
         self._raise_what_is_no_failure(None)
         return ""
 
@@ -247,7 +247,7 @@ class _Run:
         try:
             step = replace(step, cost=self._cost(loaded.state, state))
         except Exception as exc:
-            return replace(step, state=StepState.FAILED, problem=f"what the step cost cannot be told: {_one_line(exc)}")
+            return replace(step, state=StepState.FAILED, problem=f"what the step cost cannot be told: {one_line(exc)}")
         if not state.next:
             ended = self._ended(state, opened)
             return replace(step, state=ended.state, problem=ended.problem, result=ended.result)
@@ -265,7 +265,7 @@ class _Run:
         try:
             return Step(state=StepState.DONE, open_calls=opened, result=str(self._kind.result(state.values)))
         except Exception as exc:
-            return _failed(f"what the run came to cannot be told: {_one_line(exc)}", open_calls=opened)
+            return _failed(f"what the run came to cannot be told: {one_line(exc)}", open_calls=opened)
 
     def _cost(self, before: Any, after: Any) -> Decimal:
         if self._kind.cost is None:
@@ -305,7 +305,7 @@ def _failed(problem: str, *, open_calls: tuple[Action, ...] = ()) -> Step:
     return Step(state=StepState.FAILED, problem=problem, open_calls=open_calls)
 
 
-def _one_line(exc: BaseException) -> str:
+def one_line(exc: BaseException) -> str:
     """Its type and the first line of what it says, redacted: never a trace."""
     try:
         said = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")

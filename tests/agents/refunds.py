@@ -207,6 +207,8 @@ def opened_line(kind: str, url: str) -> Iterator[Line]:
     with ExitStack() as opened:
         store = open_store(url, name="main")
         opened.callback(store.close)
+        store.create_records()
+        store.prepare()
         saver = opened.enter_context(PostgresSaver.from_conn_string(url))
         saver.setup()
         yield Line(store, saver)
