@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
@@ -16,6 +17,7 @@ from pydantic import ConfigDict, Field
 
 from actions.queries import MAX_LIMIT
 from actions.redaction import redact_text
+from agents.runs import RunTypeRefused
 from console import shapes
 from console.access import Person, sees_problems
 from console.api import (
@@ -31,7 +33,7 @@ from console.api import (
     _user,
     api,
 )
-from console.models import Approval, Run, RunEvent
+from console.models import Approval, Run
 from console.run_types import UnknownRunType
 from console.services.approvals import (
     AlreadyAnswered,
@@ -43,7 +45,7 @@ from console.services.approvals import (
     pending_approvals,
     shown_args,
 )
-from console.services.run_rows import LIVE, RUNS, list_events
+from console.services.run_rows import LIVE, MAX_EVENTS, RUNS, is_undoing, list_events
 from console.services.runs import (
     IdempotencyConflict,
     InvalidRunInput,
@@ -60,7 +62,9 @@ from console.services.runs import (
     start_run,
 )
 from console.services.tokens import find_caller
-from console.tasks import send_runs
+from console.services.undoing import PreviewChanged, digest_of, preview, start_undoing
+from console.tasks import send_runs, send_undoing
+from console.tool_rules import read_rules
 from console.watch import ENDED, PING, watcher
 
 PING_S = 15.0
@@ -164,6 +168,29 @@ class ReasonIn(Schema):
     reason: str
 
 
+class CompensateIn(ReasonIn):
+    seen: str = Field(description="the digest of `compensation`, as it was shown")
+
+
+class UndoStepOut(Schema):
+    """One call that happened or may have. `state`: waiting, happened (taken back), failed, in_doubt or nothing_to_undo."""
+
+    seq: int
+    tool: str
+    args: dict[str, Any] | str
+    status: str
+    state: str
+    by_tool: str | None
+    by_args: dict[str, Any] | str | None
+    by_seq: int | None
+    problem: str
+
+
+class PreviewOut(Schema):
+    digest: str
+    items: list[UndoStepOut]
+
+
 class RestartedOut(RunIdOut):
     warnings: list[str]
 
@@ -260,6 +287,30 @@ def post_done(request: HttpRequest, run_id: Id, body: Annotated[ReasonIn, Body()
     return _json(_run(user, mark_done(run_id, by=user, reason=body.reason)))
 
 
+@api.get(
+    f"{_RUN}/compensation",
+    response={200: PreviewOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="What would be taken back",
+)
+def get_compensation(request: HttpRequest, run_id: Id) -> HttpResponse:
+    """Newest first. `digest` is what `compensate` is bound to."""
+    user = _user(request)
+    _know_query(request)
+    steps, rules = preview(run_id, by=user), read_rules()
+    items = [shapes.undo_step_json(one, rules.of(one.call.tool), rules.of(one.tool)) for one in steps]
+    return _json({"digest": digest_of(steps), "items": items})
+
+
+@api.post(f"{_RUN}/compensate", response={412: ErrorOut, **_GESTURE}, summary="Take back what a run did")
+def post_compensate(request: HttpRequest, run_id: Id, body: Annotated[CompensateIn, Body()]) -> HttpResponse:
+    """By a worker, newest first; `undoing` says how far it is. 412: it is not what `seen` says."""
+    _know_query(request)
+    user = _user(request)
+    run = start_undoing(run_id, by=user, reason=body.reason, seen=body.seen)
+    send_undoing([run.pk])
+    return _json(_run(user, run))
+
+
 # --- what they ask ---------------------------------------------------------------------------------------------------
 
 
@@ -325,12 +376,14 @@ async def _stream(run_id: str, token: str, after: int) -> AsyncIterator[bytes]:
             if heard == PING:
                 yield b"event: ping\ndata:\n\n"
                 continue
-            found = await sync_to_async(_look, thread_sensitive=False)(run_id, token, after)
-            if found is None:
+            found = _Look()
+            while found.has_more:
+                found = await sync_to_async(_look, thread_sensitive=False)(run_id, token, after)
+                for event in found.events:
+                    after = event["number"]
+                    yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n".encode("ascii")
+            if found.is_hidden:
                 return
-            for event in found.events:
-                after = event["number"]
-                yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n".encode("ascii")
             if found.is_over:
                 yield b"event: end\ndata:\n\n"
                 return
@@ -343,24 +396,31 @@ async def _stream(run_id: str, token: str, after: int) -> AsyncIterator[bytes]:
         await changes.aclose()  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What is new of a run."""
+    """What is new of a run; `is_hidden`: whoever asks may not see it any more."""
 
-    def __init__(self, run: Run, events: tuple[RunEvent, ...]) -> None:
-        self.events = [shapes.run_event_json(event) for event in events]
-        self.is_over = run.status not in LIVE and run.undoing != "running"
+    events: tuple[dict[str, Any], ...] = ()
+    has_more: bool = True
+    is_over: bool = False
+    is_hidden: bool = False
 
 
-def _look(run_id: str, token: str, after: int) -> _Look | None:
-    """None where whoever asks may not see it any more. The connection goes back at once: the stream lives for minutes."""
+def _look(run_id: str, token: str, after: int) -> _Look:
+    """One bounded look. The connection goes back at once: the stream lives for minutes."""
     try:
         caller = find_caller(token)
         if caller is None or caller.user is None:
-            return None
+            return _Look(is_hidden=True, has_more=False)
         run = get_run(run_id, by=caller.user)
-        return _Look(run, list_events(run, after=after))
+        found = list_events(run, after=after)
+        return _Look(
+            events=tuple(shapes.run_event_json(event) for event in found),
+            has_more=len(found) == MAX_EVENTS,
+            is_over=run.status not in LIVE and not is_undoing(run),
+        )
     except (Http404, PermissionDenied):
-        return None
+        return _Look(is_hidden=True, has_more=False)
     finally:
         if not connection.in_atomic_block:
             connection.close()
@@ -381,6 +441,11 @@ def _approval(row: Approval) -> dict[str, Any]:
 @_on(UnknownRunType)
 def _unknown_type(request: HttpRequest, exc: UnknownRunType) -> HttpResponse:
     return _error(422, "unknown_type", str(exc))
+
+
+@_on(RunTypeRefused)
+def _types_refused(request: HttpRequest, exc: RunTypeRefused) -> HttpResponse:
+    return _error(409, "not_possible", f"the run types of this installation cannot be used: {exc}")
 
 
 @_on(InvalidRunInput)
@@ -416,6 +481,11 @@ def _changed(request: HttpRequest, exc: ApprovalChanged) -> HttpResponse:
     return _json({"error": "changed", "detail": str(exc), "digest": exc.digest}, status=412)
 
 
+@_on(PreviewChanged)
+def _preview_changed(request: HttpRequest, exc: PreviewChanged) -> HttpResponse:
+    return _json({"error": "changed", "detail": str(exc), "digest": exc.digest}, status=412)
+
+
 @_on(InvalidAnswer)
 def _invalid_answer(request: HttpRequest, exc: InvalidAnswer) -> HttpResponse:
     return _json({"error": "invalid", "detail": str(exc), "problems": list(exc.problems)}, status=422)
@@ -427,7 +497,8 @@ METHODS_OF_RUNS = {
     "/runs": ["GET", "POST"],
     _RUN: ["GET"],
     f"{_RUN}/events": ["GET"],
-    **{f"{_RUN}/{gesture}": ["POST"] for gesture in ("cancel", "resume", "restart", "done")},
+    f"{_RUN}/compensation": ["GET"],
+    **{f"{_RUN}/{gesture}": ["POST"] for gesture in ("cancel", "resume", "restart", "done", "compensate")},
     "/approvals": ["GET"],
     "/approvals/{approval_id}": ["GET", "POST"],
 }

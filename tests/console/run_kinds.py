@@ -1,7 +1,7 @@
 """Run types of the tests: a scripted model that makes the calls of its input, one turn after the other; effects are lines of files outside.
 
 A tool stops where a file `stop-before-<whom>` or `stop-after-<whom>` stands in the folder of effects, says so by `at-...`, and goes on once
-the file is gone; with a file `vague-<tool>` it does not know whether it happened.
+the file is gone; with `vague-<tool>` it does not know whether it happened, with `fails-<tool>` it fails.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
 from pydantic import BaseModel, ConfigDict, Field
-from typing_extensions import TypedDict
 
 from agents.runs import Expiry, Gate, Limits, Recovery, RunTool, RunType, Undo
 
@@ -67,6 +66,8 @@ def _stop(point: str) -> None:
 def _happens(tool: str, key: str, **what: Any) -> str:
     place = next(iter(str(value) for name, value in what.items() if name != "amount"))
     _stop(f"before-{place}")
+    if (folder() / f"fails-{tool}").exists():
+        raise RuntimeError("it was refused")
     with (folder() / f"{tool}.jsonl").open("a") as file:
         file.write(json.dumps({"key": key, **what}) + "\n")
     _stop(f"after-{place}")
