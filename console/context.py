@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from console.access import Right, has_any_role, may, may_somewhere
-from console.models import Preferences
+from console.models import Preferences, Run
 from console.services.incidents import visible_open_incidents
 from console.services.people import preferences_of
 
@@ -39,8 +40,13 @@ _HTMX = {
 HTMX_CONFIG = json.dumps(_HTMX, separators=(",", ":"))
 
 
+def has_runs() -> bool:
+    """Whether this console has to do with durable runs at all: a type is named in its settings, or there was one once."""
+    return bool(settings.RUN_TYPES) or Run.objects.exists()
+
+
 def console(request: HttpRequest) -> dict[str, Any]:
-    """For the base template. One query for the roles of the user, none for strangers."""
+    """For the base template. One query for the roles of the user, one for the menu, none for strangers."""
     user = getattr(request, "user", None)
     mine = preferences_of(user) if user else Preferences()
     # Who is known is lit as they chose; who chose nothing, as this browser was lit last.
@@ -55,5 +61,6 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "may_edit_people": bool(user and known and may(user, Right.ADMIN)),
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
         # One query, asked only where the banner is drawn.
+        "has_runs": SimpleLazyObject(has_runs) if known else False,
         "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),
     }
