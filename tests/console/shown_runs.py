@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from agents.runs import Gate, call_digest
 from console.models import Approval, Run, RunEvent
-from tests.console.run_kinds import REFUND
+from tests.console.shown_kinds import REFUND
 
 
 def a_run(run_id: str = "", *, by: str = "ana", given: Mapping[str, Any] | None = None, **fields: Any) -> Run:
