@@ -16,7 +16,7 @@ from typing import Any
 from actions.arguments import Arguments, dump_json, parse_arguments
 from actions.long_arguments import redacted_arguments
 from actions.records import Action, Entry, Turn, Unreadable, WorkingState
-from actions.redaction import redact_arguments, redact_text
+from actions.redaction import redact_arguments, redact_text, redact_value
 from actions.rules import SETTLED_STATUSES
 from actions.times import Instant, format_rfc3339
 from actions.tool_rules import NO_RULE, ToolRule
@@ -24,7 +24,7 @@ from actions.tool_rules import NO_RULE, ToolRule
 FORMAT = "settle-replay/1"
 """What a reader may rely on: fields are added within a number, none is taken away or changes its meaning."""
 
-RANK = {"holder": 0, "call": 1, "state": 2, "verdict": 3, "end": 4, "turn": 5, "decision": 6, "entry": 7}
+RANK = {"holder": 0, "call": 1, "state": 2, "verdict": 3, "end": 4, "turn": 5, "decision": 6, "entry": 7, "run": 8}
 """Of lines of one moment: which is told first. A settle has one moment for its end, its turn and its entry."""
 
 _OF_A_RESUME = frozenset(
@@ -178,6 +178,12 @@ def entry_line(entry: Entry, rule: ToolRule) -> Line:
         "hash": entry.hash,
     }
     return Line(kind="entry", number=entry.number, at=entry.at, says=says)
+
+
+def run_line(number: int, at: Instant, event: str, *, by: str, detail: Mapping[str, Any]) -> Line:
+    """What happened to the run that this agent is: a step with its checkpoint, a resume with its reason, what was asked and answered."""
+    says = {"number": number, "event": event, "by": redact_text(by), "detail": redact_value(dict(detail))}
+    return Line(kind="run", number=number, at=at, says=says)
 
 
 def holder_lines(seen: Iterable[Seen], evicted: Sequence[Instant] = ()) -> Iterator[Line]:

@@ -167,6 +167,21 @@ def require(user: Person, right: Right, *, store: str, tool: str, missing: str) 
         raise PermissionDenied(f"you need a role that may {right} here")
 
 
+def may_all(user: Person, right: Right, *, store: str, tools: Iterable[str]) -> bool:
+    """Whether the user has this right for each of these tools of a store: what a run may do, who runs it has to be allowed. No tools: every one."""
+    wanted = tuple(tools) or ("",)
+    return all(may(user, right, store=store, tool=tool) for tool in wanted)
+
+
+def require_run(user: Person, right: Right, *, store: str, tools: Iterable[str], missing: str) -> None:
+    """As `require`, for a run with all the tools of its type. Raises Http404, PermissionDenied."""
+    named = tuple(tools)
+    if not may_all(user, Right.READ, store=store, tools=named):
+        raise Http404(missing)
+    if not may_all(user, right, store=store, tools=named):
+        raise PermissionDenied(f"you need a role that may {right} every tool of this run")
+
+
 def is_possible(ref: ActionRef) -> bool:
     """Whether any store could have such an action: a number in range, an agent id that a database can be asked for."""
     try:

@@ -369,7 +369,7 @@ class EvictionOut(Schema):
     detail: str
 
 
-_ERRORS = {401: ErrorOut, 403: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+_ERRORS: dict[Any, Any] = {401: ErrorOut, 403: ErrorOut, 404: ErrorOut, 422: ErrorOut}
 
 
 # --- coming in -------------------------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def _for_those_inside(view: Callable[..., HttpResponse]) -> Callable[..., HttpRe
     return answered
 
 
-api = NinjaAPI(
+api: NinjaAPI = NinjaAPI(
     title="Settle",
     version="1",
     description="Open actions of durable agents, and what was decided about them.",
@@ -876,12 +876,6 @@ def _nothing_at_the_root(request: HttpRequest) -> HttpResponse:
     return _nothing_here(request, "")
 
 
-for _path, _allowed in _METHODS.items():
-    _refuse_others(_path, _allowed)
-api.api_operation(_ALL_METHODS, "/", include_in_schema=False)(_nothing_at_the_root)
-api.api_operation(_ALL_METHODS, "/{path:rest}", include_in_schema=False)(_nothing_here)
-
-
 # --- going out -------------------------------------------------------------------------------------------------------
 
 
@@ -1117,3 +1111,15 @@ def _broken(request: HttpRequest, exc: Exception) -> HttpResponse:
     return _error(
         500, "broken", "something broke here; what was sent may or may not have been written. The same decision id is harmless"
     )
+
+
+# --- the routes of runs, and then whatever is left ------------------------------------------------------------------
+
+for _path, _allowed in _METHODS.items():
+    _refuse_others(_path, _allowed)
+
+# Made of what stands above, and before the route that takes everything else.
+from console.api_runs import METHODS_OF_RUNS as METHODS_OF_RUNS  # noqa: E402
+
+api.api_operation(_ALL_METHODS, "/", include_in_schema=False)(_nothing_at_the_root)
+api.api_operation(_ALL_METHODS, "/{path:rest}", include_in_schema=False)(_nothing_here)

@@ -15,12 +15,13 @@ class ConsoleConfig(AppConfig):
     def ready(self) -> None:
         from console import sign_ins  # noqa: F401 - listens from now on; models are not there before
 
-        post_migrate.connect(_prepare_console_chain, sender=self)
+        post_migrate.connect(_prepare_own_schemas, sender=self)
 
 
-def _prepare_console_chain(using: str = "default", **_: Any) -> None:
-    """The console's own history stands beside Django's tables and is made with them; by whoever migrates, who owns them."""
-    from console.stores import console_chain  # settings and models are ready only now
+def _prepare_own_schemas(using: str = "default", **_: Any) -> None:
+    """The console's own history and the states of runs stand beside Django's tables and are made with them; by whoever migrates, who owns them."""
+    from console.stores import console_chain, prepare_run_checkpoints  # settings and models are ready only now
 
     if using == "default":
         console_chain().prepare()
+        prepare_run_checkpoints()

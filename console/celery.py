@@ -16,6 +16,7 @@ app.conf.beat_schedule = {
     # A sweep that no worker took in time is worth nothing any more: the next one sees the same.
     "sweep": {"task": "console.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
     "ask": {"task": "console.tasks.sweep_inquiries", "schedule": 2.0, "options": {"expires": 10}},
+    "runs": {"task": "console.tasks.sweep_runs", "schedule": 2.0, "options": {"expires": 10}},
     "ends": {"task": "console.tasks.sweep_ends", "schedule": 30.0, "options": {"expires": 25}},
     "notify": {"task": "console.tasks.sweep_notices", "schedule": 5.0, "options": {"expires": 10}},
     "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 3600.0, "options": {"expires": 1800}},

@@ -9,9 +9,22 @@ from typing import Any
 
 from actions.queries import ActionItem
 from actions.records import Entry, Lease
-from actions.redaction import redact_text
+from actions.redaction import redact_text, redact_value
 from actions.times import format_rfc3339, from_datetime
-from console.models import Batch, BatchItem, Claim, Correction, Decision, DecisionState, KnownCount, Note, StoredVerdict
+from console.models import (
+    Approval,
+    Batch,
+    BatchItem,
+    Claim,
+    Correction,
+    Decision,
+    DecisionState,
+    KnownCount,
+    Note,
+    Run,
+    RunEvent,
+    StoredVerdict,
+)
 
 Json = dict[str, Any]
 
@@ -228,6 +241,66 @@ def entry_json(store: str, entry: Entry) -> Json:
         "text": entry.text,
         "prev": entry.prev,
         "hash": entry.hash,
+    }
+
+
+def run_json(run: Run, *, sees_problems: bool) -> Json:
+    """A run as lists show it. Its input is redacted; what it came to and why it stands still were when they were kept."""
+    return {
+        "id": run.run_id,
+        "type": run.type,
+        "store": run.store,
+        "status": run.status,
+        "parked": run.parked or None,
+        "problem": run.problem if sees_problems or run.parked != "store" else "its store does not answer",
+        "result": run.result,
+        "input": redact_value(json.loads(run.input)),
+        "started_by": run.started_by,
+        "started_at": time_json(run.created_at),
+        "changed_at": time_json(run.changed_at),
+        "ended_at": time_json(run.ended_at) if run.ended_at else None,
+        "steps": run.steps,
+        "resumes": run.resumes,
+        "cost": format(run.cost.normalize(), "f"),
+        "busy_ms": run.busy_ms,
+        "cancel_asked_by": run.cancel_asked_by or None,
+        "undoing": run.undoing or None,
+        "restart_of": run.restart_of.run_id if run.restart_of else None,
+    }
+
+
+def run_event_json(event: RunEvent) -> Json:
+    """One event of a run, redacted when it was kept."""
+    return {
+        "number": event.number,
+        "at": time_json(event.at),
+        "kind": event.kind,
+        "by": event.by or None,
+        "detail": json.loads(event.detail),
+    }
+
+
+def approval_json(approval: Approval, *, args: Any, edited_args: Any) -> Json:
+    """What a run asks, or asked; `args` without what is hidden."""
+    return {
+        "id": approval.approval_id,
+        "run": approval.run.run_id,
+        "type": approval.run.type,
+        "store": approval.run.store,
+        "started_by": approval.run.started_by,
+        "tool": redact_text(approval.tool),
+        "args": args,
+        "digest": approval.digest,
+        "description": redact_text(approval.description),
+        "allowed": approval.allowed,
+        "needs_another": approval.needs_another,
+        "asked_at": time_json(approval.asked_at),
+        "expires_at": time_json(approval.expires_at) if approval.expires_at else None,
+        "state": approval.state,
+        "answered_by": approval.answered_by or None,
+        "answered_at": time_json(approval.answered_at) if approval.answered_at else None,
+        "message": redact_text(approval.message),
+        "edited_args": edited_args,
     }
 
 

@@ -15,22 +15,26 @@ from django.http import Http404
 
 from actions.errors import StoreUnusable
 from actions.records import StoreCheck
-from actions.store import open_chain, open_store
+from actions.store import is_agent_store, open_chain, open_store
 from actions.store.addresses import split_address
-from actions.store.base import ActionStore, EntryChain, OwnChain
+from actions.store.base import ActionStore, AgentStore, EntryChain, OwnChain
 from actions.store.serve import TenantServer
 
 __all__ = [
     "CONSOLE_CHAIN",
     "ActionStore",
+    "AgentStore",
     "EntryChain",
     "TenantServer",
     "UnknownStore",
     "console_chain",
     "find_server",
+    "get_agent_store",
     "get_store",
     "list_stores",
+    "prepare_run_checkpoints",
     "reset",
+    "run_checkpoints",
     "store_names",
 ]
 
@@ -71,6 +75,38 @@ def get_store(name: str) -> ActionStore:
         if name not in _opened:
             _opened[name] = _open(name)
         return _opened[name]
+
+
+def get_agent_store(name: str) -> AgentStore:
+    """The same store, for whoever acts as one of its agents.
+
+    Raises:
+        UnknownStore: ACTION_STORES does not name it.
+        StoreUnusable: no agent can write there. Nothing was connected to.
+    """
+    store = get_store(name)
+    if isinstance(store, _Unusable):
+        raise StoreUnusable(name, store.problem)
+    if not is_agent_store(store):
+        raise StoreUnusable(name, "it fences no writes, so no agent of ours writes there; use postgres://, mongodb:// or memory:")
+    return store
+
+
+@contextmanager
+def run_checkpoints() -> Iterator[Any]:
+    """LangGraph's checkpointer in the console's database, with a connection of its own that is closed afterwards. Raises as
+    `run_checkpoints.open_saver`."""
+    from console.run_checkpoints import open_saver  # LangGraph takes a second to import, and most processes advance no run
+
+    with open_saver(_checkpoints_url()) as saver:
+        yield saver
+
+
+def prepare_run_checkpoints() -> None:
+    """Make its schema and tables, or bring them up to date; a step of `migrate`. Raises as `run_checkpoints.prepare`."""
+    from console.run_checkpoints import prepare
+
+    prepare(_checkpoints_url())
 
 
 def find_server(name: str) -> TenantServer | None:
@@ -156,11 +192,19 @@ def _open(name: str) -> ActionStore:
         return cast("ActionStore", _Unusable(name, exc.problem))
 
 
-def _console_url() -> str:
+def _checkpoints_url() -> str:
+    from console.run_checkpoints import SCHEMA, STATEMENT_TIMEOUT_S
+
+    given = connections["default"].settings_dict["OPTIONS"].get("options", "")
+    options = f"{given} -c search_path={SCHEMA} -c statement_timeout={STATEMENT_TIMEOUT_S}s -c lock_timeout=5s".strip()
+    return _console_url(options=options)
+
+
+def _console_url(**more: str) -> str:
     """The address of the console's own database, for stores whose server cannot keep the history of decisions."""
     database = connections["default"].settings_dict
     user, password, name = (quote(str(database[part] or ""), safe="") for part in ("USER", "PASSWORD", "NAME"))
-    options = {"host": database["HOST"], "port": database["PORT"], **database["OPTIONS"]}
+    options = {"host": database["HOST"], "port": database["PORT"], **database["OPTIONS"], **more}
     given = "&".join(
         f"{key}={quote(str(value), safe='')}" for key, value in options.items() if value and isinstance(value, str | int)
     )
@@ -174,10 +218,10 @@ class _Unusable:
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name
-        self._problem = problem
+        self.problem = problem
 
     def check(self) -> StoreCheck:
-        return StoreCheck(is_reachable=False, why_not=self._problem)
+        return StoreCheck(is_reachable=False, why_not=self.problem)
 
     def close(self) -> None:
         return
@@ -187,7 +231,7 @@ class _Unusable:
             raise AttributeError(method)
 
         def refuse(*args: object, **kwargs: object) -> Any:
-            raise StoreUnusable(self.name, self._problem)
+            raise StoreUnusable(self.name, self.problem)
 
         return refuse
 

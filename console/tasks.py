@@ -10,7 +10,19 @@ from django.db import connection
 from kombu.exceptions import OperationalError
 
 from actions.store.checkpoints import Checkpoint
-from console.services import anchoring, batches, checkpoints, ends, inquiries, notifications, passwords, resolve, verification
+from console.services import (
+    advancing,
+    anchoring,
+    approvals,
+    batches,
+    checkpoints,
+    ends,
+    inquiries,
+    notifications,
+    passwords,
+    resolve,
+    verification,
+)
 from console.services import correct as corrections
 from console.services import deliver as deliveries
 from console.stores import list_chains
@@ -61,6 +73,36 @@ def send_batch(batch_pk: int) -> None:
         advance_batch.delay(batch_pk)
     except OperationalError as exc:
         log.warning("batch %s is left to the sweep: the broker does not answer (%s)", batch_pk, type(exc).__name__)
+
+
+@shared_task(name="console.tasks.sweep_runs")
+def sweep_runs() -> None:
+    """Find the runs whose time has come, those whose worker died or whose calls are settled, and what nobody answered in time."""
+    approvals.expire_approvals(BATCH)
+    advancing.free_the_lost(BATCH)
+    advancing.wake_parked(BATCH)
+    for pk in advancing.claim_due_runs(BATCH):
+        advance_run.delay(pk)
+
+
+# No soft limit: it would be raised inside of a tool, and count as the tool's own failure. The hard one is a crash, which loses nothing.
+@shared_task(name="console.tasks.advance_run", soft_time_limit=0)
+def advance_run(run_pk: int) -> None:
+    """One step of a run; the next one is the next task's."""
+    if advancing.advance_run(run_pk):
+        send_runs([run_pk])
+
+
+def send_runs(pks: Iterable[int]) -> None:
+    """Go on with these runs, by a worker. Where no broker takes it, the sweep finds them."""
+    if not connection.in_atomic_block:
+        connection.close()  # as send_asking
+    for pk in pks:
+        try:
+            advance_run.delay(pk)
+        except OperationalError as exc:
+            log.warning("run %s is left to the sweep: the broker does not answer (%s)", pk, type(exc).__name__)
+            return
 
 
 @shared_task(name="console.tasks.ask")

@@ -13,7 +13,19 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ("actions", "agents", "console", "local", "demo", "bench", "tests")
 
-DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg", "pymongo", "bson", "gridfs", "polign_db", "sqlite3", "secantus")
+DRIVERS = (
+    "psycopg",
+    "psycopg_pool",
+    "psycopg2",
+    "asyncpg",
+    "pymongo",
+    "bson",
+    "gridfs",
+    "polign_db",
+    "sqlite3",
+    "secantus",
+    "langgraph.checkpoint.postgres",
+)
 FRAMEWORKS = ("django", "allauth", "celery", "ninja", "csp", "axes", "django_htmx", "template_partials")
 # An adapter may stand in several modules of its own: connections, set-up, documents.
 POSTGRES = (
@@ -40,6 +52,7 @@ MONGO = (
 )
 AUDIT = ("actions.store.audit", "actions.store.audit_file", "actions.store.checkpoints")
 POLIGN = ("actions.store.polign", "actions.store.polign_http")
+CHECKPOINTER = "console.run_checkpoints"
 CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, *POLIGN)
 
 
@@ -67,7 +80,7 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
         "actions.resolvers.verdict",
         "actions.resolvers.texts",
     )  # what a form and a verdict consist of
-    console_never = (*DRIVERS, *CONCRETE_STORES)
+    console_never = (*DRIVERS, *CONCRETE_STORES, CHECKPOINTER)
     return [
         Rule(says="actions/store/postgres: psycopg and the ground floor", of=POSTGRES,
              house=(*ground, "actions.store"), packages=("psycopg", "psycopg_pool"), exactly=("actions",)),
@@ -93,7 +106,9 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
         Rule(says="agents/*: actions; no django, no celery, no driver", of=("agents",),
              house=("actions", "agents"), never=(*DRIVERS, *FRAMEWORKS)),
         Rule(says="console/stores.py alone opens stores, and knows no driver", of=("console.stores",),
-             house=("actions", "console"), never=console_never),
+             house=("actions", "console"), never=tuple(name for name in console_never if name != CHECKPOINTER)),
+        Rule(says="console/run_checkpoints: LangGraph's checkpointer with its driver, opened by stores.py alone", of=(CHECKPOINTER,),
+             house=ground, never=FRAMEWORKS, exactly=("actions",)),
         Rule(says="console/models: the ground floor; no stores, services or views", of=("console.models", "console.migrations"),
              house=(*ground, "console.models", "console.migrations"), never=console_never, exactly=("actions", "console")),
         Rule(says="console/services, tasks, commands: actions, agents, models, stores.py, access.py; no driver, no HttpRequest",
@@ -209,6 +224,10 @@ WRONG = [
     ("agents/harness.py", "from console import models"),
     ("console/stores.py", "import psycopg"),
     ("console/stores.py", "from actions.store.postgres import PostgresStore"),
+    ("console/stores.py", "from langgraph.checkpoint.postgres import PostgresSaver"),
+    ("console/services/runs.py", "from console.run_checkpoints import open_saver"),
+    ("console/run_checkpoints.py", "from django.db import connections"),
+    ("agents/steps.py", "from langgraph.checkpoint.postgres import PostgresSaver"),
     ("console/services/decide.py", "from django.http import HttpRequest"),
     ("console/services/decide.py", "from console.views import queue"),
     ("console/services/decide.py", "from actions.store import open_store"),

@@ -57,6 +57,8 @@ class Run(models.Model):
     resumes = models.PositiveIntegerField(default=0)  # steps that were begun again after one was lost
     cost = models.DecimalField(max_digits=18, decimal_places=6, default=0)  # in the type's own unit
     busy_ms = models.PositiveBigIntegerField(default=0)  # time in steps; parked time is nobody's
+    lost_steps = models.PositiveIntegerField(default=0)  # workers lost one after the other in the step that is due
+    stepped_at = models.DateTimeField(null=True)  # when its newest step ended
     due_at = models.DateTimeField(null=True)  # when it may be advanced; None: not by itself
     queued_until = models.DateTimeField(null=True)  # a task was sent for it; another one only after this
     held_until = models.DateTimeField(null=True)  # somebody is advancing it; who died is forgotten after this
@@ -142,6 +144,7 @@ class Approval(models.Model):
     answered_at = models.DateTimeField(null=True)
     message = models.TextField(blank=True)  # of a rejection or a response
     edited_args = models.TextField(blank=True)  # JSON text, where it was edited
+    is_spent = models.BooleanField(default=False)  # the answer was handed in, and a checkpoint knows it
 
     class Meta:
         db_table = "console_approval"

@@ -18,10 +18,22 @@ from django.utils import timezone
 
 from actions.records import Action, Entry, Output, Reading, Turn, Unreadable, WorkingState
 from actions.redaction import redact_text
-from actions.replay import Known, Line, Seen, call_line, entry_line, holder_lines, in_order, state_line, turn_line, write_replay
+from actions.replay import (
+    Known,
+    Line,
+    Seen,
+    call_line,
+    entry_line,
+    holder_lines,
+    in_order,
+    run_line,
+    state_line,
+    turn_line,
+    write_replay,
+)
 from actions.times import Instant, format_rfc3339, from_datetime, to_datetime
 from actions.tool_rules import ToolRules
-from console.models import Decision, Observation, StoredVerdict
+from console.models import Decision, Observation, RunEvent, StoredVerdict
 from console.services import journal
 from console.stores import ActionStore
 
@@ -74,6 +86,7 @@ class Replay:
     holders: tuple[Seen, ...]
     evicted: tuple[Instant, ...]
     verdicts: int
+    run_events: int  # none where this agent is no run
     first_entry: int  # number of the oldest entry of the chain that is left; 1 where none was removed
     known: Known = field(default_factory=Known)
 
@@ -89,6 +102,7 @@ class Replay:
             "verdict": self.verdicts,
             "turn": self.turns.count,
             "entry": self.entries.count,
+            **({"run": self.run_events} if self.run_events else {}),
         }
 
     @property
@@ -145,6 +159,7 @@ class Replay:
             holder_lines(self.holders, self.evicted),
             _verdict_lines(self.store.name, self.agent, self.made_at),
             self._decision_lines(),
+            _run_lines(self.store.name, self.agent, self.made_at),
         )
 
     def _call_line(self, action: Action | Unreadable) -> Line:
@@ -266,6 +281,7 @@ def begin_replay(store: ActionStore, agent: str, *, by: str, rules: ToolRules) -
         holders=_holders(store.name, agent),
         evicted=tuple(evicted),
         verdicts=_verdicts(store.name, agent).count(),
+        run_events=_run_events(store.name, agent).count(),
         first_entry=next((link.number for link in store.iterate_links()), 1),
         known=known,
     )
@@ -339,6 +355,16 @@ def _verdict_lines(store: str, agent: str, made_at: Instant) -> Iterator[Line]:
             "evidence": json.loads(row.evidence),
         }
         yield Line(kind="verdict", number=row.pk, at=from_datetime(row.asked_at), says=says)
+
+
+def _run_events(store: str, agent: str) -> Any:
+    return RunEvent.objects.filter(run__store=store, run__run_id=agent)
+
+
+def _run_lines(store: str, agent: str, made_at: Instant) -> Iterator[Line]:
+    for row in _rows(_run_events(store, agent)):
+        if from_datetime(row.at) <= made_at:
+            yield run_line(row.number, from_datetime(row.at), row.kind, by=row.by, detail=json.loads(row.detail))
 
 
 def _rows(query: Any) -> Iterator[Any]:

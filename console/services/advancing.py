@@ -1,0 +1,446 @@
+"""A worker at a run: which are due, who is at which, one step of it, and what is kept of that step.
+
+The database alone knows what is due. A task may come twice or never, a worker may die at any point. Two things keep two workers from acting
+for one run: the claim on its row, without whose token nothing is written there, and its agent's lease, without which nothing is written
+in its records. The claim runs out after a step can take no longer, and is taken from who holds no lease: they have died.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from actions.digests import claim_digest
+from actions.errors import ActionsError, LeaseLive, LeaseLost, LeaseNotHeld, StoreError
+from actions.queries import read_whole_args
+from actions.records import OPEN_STATUSES, Action, ActionClass
+from actions.redaction import redact_text
+from actions.rules import as_column
+from agents.calls import EndUnrecorded
+from agents.harness import DurableAgent, End, Resolver
+from agents.runs import Recovery, RunType, RunTypeRefused
+from agents.steps import AskedCall, Step, StepState, advance
+from console.models import Decision, DecisionState, Parked, Run, RunStatus
+from console.run_types import UnknownRunType, find_run_type
+from console.services.approvals import answers_of, ask_for, mark_spent
+from console.services.run_rows import (
+    MAX_RESULT_CHARS,
+    RunNotPossible,
+    add_event,
+    cancel_now,
+    end_run,
+    lock_run,
+    make_due,
+    put_down,
+    sentence,
+    tell,
+)
+from console.services.runs import limit_reached, moved_money, restart
+from console.stores import UnknownStore, get_agent_store, get_store, run_checkpoints
+from console.trouble import log_unexpected, name_of
+
+log = logging.getLogger(__name__)
+
+STORE_PAUSE = timedelta(seconds=5)
+"""How long a run waits for a store or for its checkpoints' database."""
+LEASE_PAUSE = timedelta(seconds=1)
+"""How long it waits for somebody who has its agent: an operator's settle takes a moment."""
+FIRST_LOOK = timedelta(seconds=2)
+LAST_LOOK = timedelta(seconds=30)
+"""How long lies between two looks at a run whose calls are in doubt: at first, and once it has been so for minutes."""
+MAX_LOST = 10
+"""So many workers may be lost one after the other in one step; then it is the step that kills them."""
+ONE_LOOK = 200
+
+
+# --- what is due -----------------------------------------------------------------------------------------------------
+
+
+def claim_due_runs(limit: int) -> list[int]:
+    """Take up to `limit` runs whose time has come, oldest first, and put them off by RUN_QUEUED_S: two sweeps never take the same one.
+    A task that is lost costs only that time."""
+    now = timezone.now()
+    with transaction.atomic():
+        due = Run.objects.filter(_free(now), status=RunStatus.RUNNING, due_at__lte=now)
+        due = due.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("due_at", "pk")
+        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
+        Run.objects.filter(pk__in=pks).update(queued_until=now + timedelta(seconds=settings.RUN_QUEUED_S))
+    return pks
+
+
+def free_the_lost(limit: int) -> int:
+    """Make due what a worker was at that has died: its claim ran out, or its agent's lease is free. How many there were.
+
+    Whoever takes a claim gets the lease within moments and keeps it alive; one that is free a whole lease's time later is nobody's.
+    """
+    now = timezone.now()
+    held = Run.objects.filter(held_until__isnull=False, status=RunStatus.RUNNING).order_by("held_until")
+    old = now + timedelta(seconds=settings.RUN_CLAIM_S - settings.RUN_LEASE_S)
+    freed = 0
+    for run in held.filter(held_until__lte=old)[:limit]:
+        if run.held_until is not None and run.held_until > now and not _is_lease_free(run):
+            continue
+        freed += _free_one(run, now)
+    return freed
+
+
+def _is_lease_free(run: Run) -> bool:
+    try:
+        lease = get_store(run.store).find_lease(run.run_id)
+    except (StoreError, UnknownStore):
+        return False  # nobody knows; the claim runs out by itself
+    return lease is None or not lease.is_live
+
+
+def _free_one(run: Run, now: datetime) -> bool:
+    with transaction.atomic():
+        row = Run.objects.select_for_update().filter(pk=run.pk, token=run.token, held_until=run.held_until).first()
+        if row is None:
+            return False
+        row.resumes, row.lost_steps = row.resumes + 1, row.lost_steps + 1
+        if row.lost_steps >= MAX_LOST:
+            end_run(
+                row, RunStatus.FAILED, now, problem=f"{row.lost_steps} workers were lost one after the other in the same step"
+            )
+        else:
+            make_due(row, now)
+            row.save()
+            add_event(row, "resumed", reason="the worker that was at it is gone", lost=row.lost_steps)
+        tell(row)
+    return True
+
+
+def wake_parked(limit: int) -> int:
+    """Make due the runs whose calls in doubt are settled by now. How many there were. One bounded read for each that is looked at."""
+    now = timezone.now()
+    parked = Run.objects.filter(status=RunStatus.RUNNING, parked=Parked.OPEN_CALLS, due_at=None, held_until=None)
+    woken = 0
+    for run in parked.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("queued_until", "pk")[:limit]:
+        try:
+            read = get_store(run.store).read_actions(OPEN_STATUSES, limit=ONE_LOOK, agent=run.run_id)
+        except (StoreError, UnknownStore):
+            Run.objects.filter(pk=run.pk).update(queued_until=now + STORE_PAUSE)
+            continue
+        found = [one.action for one in read.readings if isinstance(one.action, Action)]
+        in_doubt = [one for one in found if one.action_class is ActionClass.EXTERNAL]
+        age = now - (run.stepped_at or run.created_at)
+        # What is idempotent and open is made again with its key by the next step: now and then, not every two seconds.
+        if in_doubt or len(found) < len(read.readings) or (_counts(found) and age < LAST_LOOK):
+            Run.objects.filter(pk=run.pk).update(queued_until=now + min(max(age / 10, FIRST_LOOK), LAST_LOOK))
+            continue
+        woken += _wake(run, now)
+    return woken
+
+
+def _counts(found: Sequence[Action]) -> bool:
+    return any(one.action_class is not ActionClass.PURE for one in found)
+
+
+def _wake(run: Run, now: datetime) -> bool:
+    with transaction.atomic():
+        row = lock_run(run.pk)
+        if row.status != RunStatus.RUNNING or row.parked != Parked.OPEN_CALLS or row.due_at is not None:
+            return False
+        make_due(row, now)
+        row.save()
+        add_event(row, "resumed", reason="the calls that were in doubt are settled")
+        tell(row)
+    return True
+
+
+# --- the claim -------------------------------------------------------------------------------------------------------
+
+
+def _free(now: datetime) -> Q:
+    return Q(held_until=None) | Q(held_until__lte=now)
+
+
+def _take(pk: int) -> str | None:
+    """The claim to a run that is due; None where somebody else has it, or nothing is to be done."""
+    now, token = timezone.now(), uuid.uuid4().hex
+    taken = Run.objects.filter(_free(now), pk=pk, status=RunStatus.RUNNING, due_at__lte=now).update(
+        held_until=now + timedelta(seconds=settings.RUN_CLAIM_S), token=token
+    )
+    return token if taken == 1 else None
+
+
+def _renew(pk: int, token: str) -> bool:
+    """Whether it is still ours; then for another while."""
+    until = timezone.now() + timedelta(seconds=settings.RUN_CLAIM_S)
+    return Run.objects.filter(pk=pk, token=token, status=RunStatus.RUNNING).update(held_until=until) == 1
+
+
+def _ours(pk: int, token: str) -> Run | None:
+    """The row, locked, if the claim is still ours. In the caller's transaction."""
+    return Run.objects.select_for_update().filter(pk=pk, token=token, status=RunStatus.RUNNING).first()
+
+
+# --- one step --------------------------------------------------------------------------------------------------------
+
+
+def advance_run(pk: int) -> bool:
+    """Advance a run by one step, if it is due and nobody else is at it. Safe to call twice, or never. Whether another step is due now.
+
+    Raises DatabaseError where the console's database went away: the claim is taken from us once our lease is free, and the step found done
+    or begun again.
+    """
+    token = _take(pk)
+    if token is None:
+        return False
+    run = Run.objects.get(pk=pk)
+    if run.cancel_asked_by:
+        return _keep_cancelled(pk, token)
+    try:
+        kind = find_run_type(run.type)
+        get_agent_store(run.store)
+        if (problem := limit_reached(run, kind)) or (problem := _recover(run, kind, token)):
+            return _keep_failed(pk, token, problem)
+    except (UnknownRunType, RunTypeRefused) as exc:
+        return _keep_failed(pk, token, str(exc))
+    except (StoreError, UnknownStore) as exc:
+        return _keep_parked(pk, token, Parked.STORE, str(exc), STORE_PAUSE)
+    except _Restarted:
+        return False
+    _let_go_of_the_database()
+    began = monotonic()
+    try:
+        step, is_ours = _step(run, kind, token)
+    except LeaseLive as exc:
+        return _keep_parked(pk, token, Parked.LEASE, str(exc), LEASE_PAUSE)
+    except (LeaseLost, LeaseNotHeld, StoreError, EndUnrecorded) as exc:
+        # What the step did stands in the records, as far as it came; the next one goes on from there.
+        return _keep_parked(pk, token, Parked.STORE, str(exc), STORE_PAUSE if isinstance(exc, StoreError) else LEASE_PAUSE)
+    except ActionsError as exc:
+        return _keep_failed(pk, token, str(exc))
+    except Exception as exc:
+        log_unexpected(log, f"advancing run {run.run_id}", exc)
+        return _keep_failed(pk, token, f"something unexpected went wrong here: {name_of(exc)}")
+    return is_ours and _keep(pk, token, kind, step, busy=timedelta(seconds=monotonic() - began))
+
+
+def _step(run: Run, kind: RunType, token: str) -> tuple[Step, bool]:
+    """One step under the agent's lease, and whether the claim was still ours when it ended. The lease is given back in any case.
+
+    Raises what `advance` and the stores raise.
+    """
+    given, answers = json.loads(run.input), answers_of(run)
+    with DurableAgent.resume(
+        get_agent_store(run.store),
+        run.run_id,
+        holder=f"run:{socket.gethostname()}:{os.getpid()}:{token[:12]}",
+        lease_ttl=timedelta(seconds=settings.RUN_LEASE_S),
+    ) as agent:
+        # The claim may have been taken from us before we had the lease: then whoever has it now waits for us to leave.
+        if not _renew(run.pk, token):
+            return Step(state=StepState.GOING), False
+        with run_checkpoints() as checkpointer:
+            step = advance(
+                kind,
+                run.run_id,
+                given,
+                answers,
+                agent=agent,
+                checkpointer=checkpointer,
+                resolver=decided_in_console(run.store, run.run_id),
+            )
+        if step.state is StepState.DONE and not kind.may_end_with_open_calls:
+            step = _done_only_when_settled(step, agent)
+        # Renewed before the lease goes: nobody takes the claim while what the step came to is being kept.
+        return step, _renew(run.pk, token)
+
+
+def _done_only_when_settled(step: Step, agent: DurableAgent) -> Step:
+    """A graph that says done while calls are open has not come to its end."""
+    opened = tuple(one for one in agent.pending_actions() if one.action_class is not ActionClass.PURE)
+    if not opened:
+        return step
+    return Step(state=StepState.OPEN_CALLS, checkpoint=step.checkpoint, nodes=step.nodes, open_calls=opened, cost=step.cost,
+                calls=step.calls, problem="it says done, and calls are still open")  # fmt: skip
+
+
+class _Restarted(Exception):
+    """Another run went on in its place."""
+
+
+def _recover(run: Run, kind: RunType, token: str) -> str:
+    """What is done by itself about a run whose worker died, where that is not to go on: a restart, or a problem. Raises StoreError."""
+    if run.lost_steps == 0:
+        return ""
+    idle = timezone.now() - (run.stepped_at or run.created_at)
+    is_late = kind.resume_within is not None and idle > kind.resume_within
+    if not is_late and kind.recovery is not Recovery.RESTART:
+        return ""
+    if moved_money(run, kind):
+        if not is_late:
+            return ""  # it may not be begun anew, so it goes on
+        return (
+            f"it stood still for {idle.total_seconds():.0f} s after its worker died, longer than its type allows, and it has moved money "
+            "or may have: a person has to say whether it is resumed or begun anew"
+        )
+    why = "too much time has passed since its last step" if is_late else "its type begins anew when a worker was lost"
+    with transaction.atomic(durable=True):
+        row = _ours(run.pk, token)
+        if row is None:
+            raise _Restarted
+        try:
+            new = restart(row, kind, by="", reason=why)
+        except RunNotPossible:
+            return ""
+        end_run(row, RunStatus.FAILED, timezone.now(), problem=f"{why}; it went on as {new.run_id}")
+        tell(row)
+    raise _Restarted
+
+
+def decided_in_console(store: str, run_id: str) -> Resolver:
+    """What people and resolvers decided here about a run's open calls, while its agent's lease kept that from being written.
+
+    Only about exactly that call, only done and failed: an abandoned one is written once the agent is free, and the run goes on then.
+    """
+
+    def resolve(action: Action) -> End | None:
+        try:
+            row = (
+                Decision.objects.filter(store=store, agent=run_id, seq=action.seq, outcome__in=("done", "failed"))
+                .filter(state__in=(DecisionState.WAITING, DecisionState.WRITTEN))
+                .order_by("-pk")
+                .first()
+            )
+            if row is None or row.claim != claim_digest(action, read_whole_args(get_store(store), action)):
+                return None
+            resolution = f"{row.actor}: {' '.join(row.reason.split())}"
+            return End(status=row.outcome, result=row.result, error=row.error, resolution=resolution)
+        finally:
+            _let_go_of_the_database()
+
+    return resolve
+
+
+def _let_go_of_the_database() -> None:
+    """A step may take minutes; its connection is others' meanwhile."""
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+# --- what is kept of it ----------------------------------------------------------------------------------------------
+
+
+def _keep(pk: int, token: str, kind: RunType, step: Step, *, busy: timedelta) -> bool:
+    """What the step came to, in one transaction with its events and approvals; nothing where the claim is not ours any more."""
+    now = timezone.now()
+    with transaction.atomic(durable=True):
+        row = _ours(pk, token)
+        if row is None:
+            return False
+        put_down(row)
+        row.busy_ms += max(0, int(busy.total_seconds() * 1000))
+        row.cost += step.cost
+        row.lost_steps, row.problem, row.stepped_at = 0, "", now
+        if step.checkpoint:
+            row.steps += 1
+            mark_spent(row)
+            add_event(row, "step", **_said(step, busy))
+        is_going = _decide(row, kind, step, now)
+        tell(row, queue=not is_going or bool(step.open_calls))
+    return is_going
+
+
+def _said(step: Step, busy: timedelta) -> dict[str, Any]:
+    return {
+        "checkpoint": step.checkpoint,
+        "nodes": list(step.nodes),
+        "calls": [_call(one) for one in step.calls],
+        "cost": step.cost if step.cost else None,
+        "busy_ms": int(busy.total_seconds() * 1000),
+    }
+
+
+def _call(action: Action) -> dict[str, object]:
+    took = None if action.ended_at is None else max(0, action.ended_at - action.started_at) // 1_000_000
+    return {"seq": action.seq, "tool": action.tool, "status": str(action.status), "latency_ms": took}
+
+
+def _decide(row: Run, kind: RunType, step: Step, now: datetime) -> bool:
+    """Where the row goes from here; saves it. Whether its next step is due now."""
+    if step.state is StepState.DONE:
+        row.result = as_column(redact_text(step.result))[:MAX_RESULT_CHARS]
+        end_run(row, RunStatus.DONE, now)
+    elif step.state is StepState.FAILED:
+        end_run(row, RunStatus.FAILED, now, problem=step.problem or "its graph failed, and did not say why")
+    elif row.cancel_asked_by:
+        cancel_now(row, now)
+    elif step.state is StepState.ASKS:
+        _ask(row, kind, step.asked, now)
+    elif step.state is StepState.OPEN_CALLS:
+        _park_for_calls(row, step, now)
+    else:
+        row.due_at, row.queued_until = now, now + timedelta(seconds=settings.RUN_QUEUED_S)
+        row.save()
+        return True
+    return False
+
+
+def _ask(row: Run, kind: RunType, asked: Sequence[AskedCall], now: datetime) -> None:
+    if not asked:
+        end_run(row, RunStatus.FAILED, now, problem="its graph waits for somebody, and does not say for what")
+        return
+    row.status = RunStatus.WAITING_APPROVAL
+    row.save()
+    ask_for(row, kind, asked, now)
+
+
+def _park_for_calls(row: Run, step: Step, now: datetime) -> None:
+    named = ", ".join(f"{one.seq} ({one.tool[:60]})" for one in step.open_calls[:5])
+    row.parked, row.queued_until = Parked.OPEN_CALLS, now + FIRST_LOOK
+    row.problem = sentence(step.problem or f"nobody knows yet whether these calls happened: {named}")
+    row.save()
+    add_event(row, "parked", why="open_calls", problem=row.problem, calls=[_call(one) for one in step.open_calls[:ONE_LOOK]])
+
+
+def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelta) -> bool:
+    """It stands still for a while, and is due by itself then."""
+    now = timezone.now()
+    with transaction.atomic(durable=True):
+        row = _ours(pk, token)
+        if row is None:
+            return False
+        was = row.parked
+        put_down(row)
+        row.parked, row.problem, row.due_at = why, sentence(problem), now + pause
+        if row.cancel_asked_by:
+            cancel_now(row, now)
+        else:
+            row.save()
+            if was != why:
+                add_event(row, "parked", why=str(why.value), problem=row.problem)
+        tell(row, queue=was != why)
+    return False
+
+
+def _keep_failed(pk: int, token: str, problem: str) -> bool:
+    with transaction.atomic(durable=True):
+        row = _ours(pk, token)
+        if row is not None:
+            end_run(row, RunStatus.FAILED, timezone.now(), problem=problem)
+            tell(row)
+    return False
+
+
+def _keep_cancelled(pk: int, token: str) -> bool:
+    with transaction.atomic(durable=True):
+        row = _ours(pk, token)
+        if row is not None:
+            cancel_now(row, timezone.now())
+            tell(row)
+    return False
