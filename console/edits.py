@@ -83,7 +83,7 @@ class _Side:
 
 
 def _edits(path: str, old: _Side, new: _Side) -> Iterator[Edit]:
-    if type(old.whole) is type(new.whole) and old.whole == new.whole:
+    if _is_same(old.whole, new.whole):
         return
     before, after = old.children(), new.children()
     if (
@@ -129,7 +129,7 @@ def kind_of(value: Any) -> str:
 
 def _merged(typed: Any, shown: Any, whole: Any) -> Any:
     """What was typed, with every value that still reads as it was shown put back as it is."""
-    if type(typed) is type(shown) and typed == shown:
+    if _is_same(typed, shown):
         return whole
     if isinstance(typed, dict) and isinstance(shown, Mapping) and isinstance(whole, dict) and len(shown) == len(whole):
         names = dict(zip(shown, whole.items(), strict=True))
@@ -141,6 +141,11 @@ def _merged(typed: Any, shown: Any, whole: Any) -> Any:
     if isinstance(typed, list) and isinstance(shown, list) and isinstance(whole, list) and len(typed) == len(shown) == len(whole):
         return [_merged(*three) for three in zip(typed, shown, whole, strict=True)]
     return typed
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As JSON: for Python, true is 1."""
+    return dump_json(one) == dump_json(other)
 
 
 def _texts(value: Any) -> Iterator[str]:

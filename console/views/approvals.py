@@ -19,7 +19,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 from actions.digests import sha256_text
 from actions.errors import StoreError
 from actions.queries import read_actions_of_agent
-from actions.records import Action, ActionClass, ActionStatus
 from console.access import Right, may
 from console.edits import Edit, NotAnEdit, can_be_edited, edits_between, read_edit
 from console.htmx import render_part
@@ -27,7 +26,7 @@ from console.identity import confirmed_at
 from console.models import Approval, ApprovalState
 from console.refusals import denied
 from console.run_lines import approval_line, call_lines, known_types
-from console.run_reading import find_visible_run
+from console.run_reading import find_visible_run, needs_proof
 from console.services.approvals import (
     AlreadyAnswered,
     ApprovalChanged,
@@ -38,8 +37,7 @@ from console.services.approvals import (
     pending_approvals,
     why_not_answer,
 )
-from console.services.gates import gates_of, is_confirmed
-from console.services.policies import policy_of, roles_of
+from console.services.gates import is_confirmed
 from console.store_news import told
 from console.stores import UnknownStore, get_store
 from console.texts import take_texts
@@ -131,7 +129,7 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
         if sent.get("reviewed") != reviewed:
             return _page(request, found, replace(said, edits=edits, reviewed=reviewed))
     if (
-        _asks_who(found, said.decision)
+        needs_proof(found, said.decision)
         and not is_confirmed(confirmed_at(request), timezone.now())
         and not why_not_answer(found, request.user)
     ):
@@ -194,7 +192,7 @@ def _page(request: HttpRequest, found: Approval, said: _Said, *, status: int = 2
         "chosen": said.decision if said.decision in found.allowed else "",
         "args_typed": said.args if said.args and said.decision == "edit" else line.pretty,
         "rows": min(24, max(4, line.pretty.count("\n") + 2)),
-        "asks_who": line.is_pending and _asks_who(found, "approve"),
+        "asks_who": line.is_pending and needs_proof(found, "approve"),
         "confirm_url": f"{reverse('confirm')}?{urlencode({'next': _address(found)})}",
         "max_words": MAX_WORDS,
         **_next(request, found),
@@ -227,32 +225,6 @@ def _of_run(request: HttpRequest, found: Approval) -> dict[str, Any]:
         return {"run_problem": f"Store {run.store} is not configured here any more."}
     except StoreError as exc:
         return {"run_problem": told(request.user, run.store, exc.problem)}
-
-
-def _asks_who(found: Approval, decision: str) -> bool:
-    """Whether the tool's policy wants a fresh proof of identity before this call is let through; saying no needs none."""
-    if decision not in ("approve", "edit"):
-        return False
-    policy = policy_of(found.tool)
-    return gates_of(
-        policy, _as_action(found), found.args, store=found.run.store, outcome="approved", roles=roles_of(policy)
-    ).needs_step_up
-
-
-def _as_action(found: Approval) -> Action:
-    """The call as it would be recorded, for rules that speak of calls."""
-    return Action(
-        agent=found.run.run_id,
-        seq=1,
-        tool=found.tool,
-        action_class=ActionClass.EXTERNAL,
-        key="",
-        args=found.args,
-        status=ActionStatus.STARTED,
-        epoch=1,
-        written_epoch=1,
-        started_at=0,
-    )
 
 
 def _address(found: Approval) -> str:

@@ -96,10 +96,11 @@ def test_the_section_costs_the_same_with_two_and_with_twenty(
     run: Run, ana: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     client = browser(ana)
+    client.get("/approvals/")
     for count in (2, 18):
         for _ in range(count):
             an_approval(run)
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(5):
             client.get("/approvals/", headers=HTMX)
 
 
@@ -112,14 +113,18 @@ def test_the_page_says_what_would_be_called_why_and_in_which_run(asked: Approval
     memory.action("run-1", 1, tool="look_up", cls="pure", status="done", args={"order": "A-17"}, result="ok")
     said = text_of(browser(ana).get(page_of(asked)).content.decode())
 
-    for words in ("Payment of 1200.50 EUR to ACME", "args.amount &gt; 1000.0".replace("&gt;", ">"), "Large refunds are looked at"):
+    for words in (
+        "Payment of 1200.50 EUR to ACME",
+        "args.amount &gt; 1000.0".replace("&gt;", ">"),
+        "Large refunds are looked at",
+    ):
         assert words in said
     for words in ("Refund order A-17", "The customer wrote twice", "Look up: order A-17", "silence is never consent"):
         assert words in said
 
 
 def test_hidden_arguments_stay_hidden_everywhere(run: Run, ana: User, amy: User) -> None:
-    save_policy("pay", {"redacted_names": ["iban"]}, seen_version=0, by=amy)
+    save_policy("pay", {"redacted": "iban"}, seen_version=0, by=amy)
     row = an_approval(run, args={"order": "A-17", "amount": 1500, "iban": "DE4450", "api_key": SECRET})
     client = browser(ana)
     pages = [client.get(page_of(row)), client.get("/"), client.get("/runs/run-1/")]
