@@ -236,6 +236,26 @@ class DurableAgent:
         """Whether another process may have the agent. It stays so."""
         return self._keeper is not None and self._keeper.is_lost
 
+    def hold(self) -> Lease:
+        """The lease that a write would be made under, renewed first where that is due: for what is kept outside of the records.
+
+        Raises:
+            LeaseLost, LeaseNotHeld: as every write. StoreUnavailable: it had to be renewed and could not be.
+        """
+        if self._keeper is None:
+            raise LeaseNotHeld(self.agent, "it was not acquired yet; call acquire() before writing")
+        return self._keeper.ready()
+
+    @property
+    def newest_action(self) -> int:
+        """The number of the newest action that this process has read or begun; 0 where there is none."""
+        return self._newest_action
+
+    @property
+    def newest_turn(self) -> int:
+        """The number of the newest turn that this process has read or written; 0 where there is none."""
+        return self._newest_turn
+
     def release(self) -> None:
         """Hand the agent over now; open actions stay open. Nothing where the lease was lost. Where the store does not answer it ends by itself."""
         with self._lock:

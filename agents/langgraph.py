@@ -15,8 +15,9 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
@@ -29,6 +30,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, create_model
 
 from actions.arguments import canonical_arguments
+from actions.errors import ActionsError
 from actions.records import Action, ActionClass, ActionStatus, Turn
 from actions.turns import BRIEF_BYTES, cut_bytes
 from agents import calls
@@ -43,6 +45,8 @@ BRIEFING_ID = "recall-briefing"
 CLASS_METADATA = "recall_class"
 BRIEF_ARGUMENT_CHARS = 200
 _TURNS_READ = 200
+_ACTIONS_READ = 200
+_CORRECTION = "correction: action "
 _CHAT_ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -89,6 +93,19 @@ def durable_tools(
         )
         process.tools.append(_wrap(tool, recorded, process))
     return list(process.tools)
+
+
+class CallNotMade(ActionsError):
+    """A call without a call id was not made: a person refused it, gave it up, or nobody knows whether it happened before. Nothing was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """What the records held when a step of a run was begun for the first time: what is newer is of this step, however often it is begun."""
+
+    newest_action: int = 0
+    newest_turn: int = 0
+    is_retry: bool = False  # an attempt ended with an error: what failed in it is tried again
 
 
 class DurableTool(BaseTool):
@@ -147,6 +164,16 @@ class DurableTool(BaseTool):
         """What the model gave: no key, and nothing that the graph put in."""
         hidden = _hidden(self.inner) | {KEY_ARGUMENT}
         return {name: value for name, value in arguments.items() if name not in hidden and not isinstance(value, ToolRuntime)}
+
+    def _as_returned(self, result: str) -> Any:
+        """A recorded result as the tool returned it to whoever called it without a call id: text, or the JSON that it was recorded as."""
+        function = self.func or self.coroutine
+        try:
+            if function is not None and get_type_hints(function).get("return") is str:
+                return result
+            return json.loads(result)
+        except (ValueError, NameError, TypeError):
+            return result
 
     def _given(self, arguments: Mapping[str, Any], action: Action) -> dict[str, Any]:
         return {**arguments, KEY_ARGUMENT: action.key} if self.calls.takes_key else dict(arguments)
@@ -256,6 +283,14 @@ class GraphHooks:
                 self._recorded.add(identity)
         return count
 
+    def enter(self, step: Entered) -> tuple[Action, ...]:
+        """Begin a step of a run (agents/steps.py), once for each process: settle what is open, and know what the step repeats.
+
+        Answers what was closed. Raises as `agents.calls.settle`.
+        """
+        self._process.enter(step)
+        return self._process.settle()
+
     def still_open(self) -> str:
         """What to say beside the model's last word while calls are open; empty when none is. Reads the store."""
         return calls.still_open(self._agent)
@@ -309,24 +344,29 @@ class _Process:
         self._resolver = resolver
         self._lock = threading.RLock()
         self._is_settled = False
+        self._step: Entered | None = None
         self._before: tuple[Turn, ...] = ()  # what earlier processes recorded
         self._turns: set[str] = set()  # calls whose turn was written with their end
-        # What LangGraph may run again by itself: calls of the newest message of the model, and those that a crash interrupted.
+        # What LangGraph may run again by itself: calls that came back, by call id, and those of which something else is known.
         self._outputs: dict[str, tuple[str, str, Any]] = {}
-        self._interrupted: list[Action] = []
+        self._repeats: list[Action] = []
 
-    def settle(self) -> None:
-        """Once for each process."""
+    def enter(self, step: Entered) -> None:
+        """Before anything else: which step of a run this process is in."""
+        self._step = step
+
+    def settle(self) -> tuple[Action, ...]:
+        """Once for each process; answers what was closed."""
         with self._lock:
             if self._is_settled:
-                return
+                return ()
             opened = {action.seq for action in self.agent.pending_actions()}
             self._before = self.agent.recent_turns(_TURNS_READ)
             closed = calls.settle(self.agent, [tool.calls for tool in self.tools], resolver=self._resolver)
-            left = [action for action in self.agent.pending_actions() if action.seq in opened]
-            self._interrupted = [*(action for action in closed if action.status is ActionStatus.DONE), *left]
-            self._outputs = self._outputs_before() if self.has_hooks else {}
+            if self._step is not None or self.has_hooks:
+                self._know_repeats(opened)
             self._is_settled = True
+            return closed
 
     def known_before(self) -> set[str]:
         """The ids of messages that earlier processes recorded."""
@@ -334,30 +374,35 @@ class _Process:
         return {turn.message_id for turn in self._before if turn.message_id}
 
     def asks_model(self) -> None:
-        """From here on a call is what the model decided after reading its briefing, never a repetition."""
+        """From here on a call is what the model decided after reading its briefing, never a repetition.
+
+        Not in a step of a run: another branch of the same step may still have its calls to repeat, and none is made twice.
+        """
         self.settle()
-        with self._lock:
-            self._outputs.clear()
-            self._interrupted.clear()
+        if self._step is None:
+            with self._lock:
+                self._outputs.clear()
+                self._repeats.clear()
 
     def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
 
         LangGraph runs a whole node again that was interrupted or killed, with the calls that were over as well. A call that came back is
-        answered with what it gave; one that may have happened is answered with that. Only with hooks: they know when the model was asked.
+        answered with what it gave, one that was settled meanwhile with that, one that may have happened is answered with that; what was
+        settled as failed may be run again. Outside of a run's step only with hooks, which know when the model was asked, and with call ids.
         """
         self.settle()
-        if call_id is None or not self.has_hooks:
+        if self._step is None and (call_id is None or not self.has_hooks):
             return None
         with self._lock:
             args = _comparable(tool._shown(arguments))
-            name, before, output = self._outputs.get(call_id, ("", "", None))
-            if name == tool.name and before in ("", args):
+            name, before, output = self._outputs.get(call_id or "", ("", "", None))
+            if name == tool.name and before == args:
                 return output
-            for action in self._interrupted:
+            for action in self._repeats:
                 if action.tool == tool.name and _comparable(self._whole_args(action)) == args:
-                    self._interrupted.remove(action)
-                    return _told_instead(action, call_id)
+                    self._repeats.remove(action)
+                    return self._told_instead(tool, action, call_id)
         return None
 
     def returned(self, tool: DurableTool, call_id: str | None, action: Action, output: Any) -> None:
@@ -373,28 +418,87 @@ class _Process:
     def has_turn(self, call_id: str) -> bool:
         return call_id in self._turns
 
-    def _outputs_before(self) -> dict[str, tuple[str, str, Any]]:
-        """Of the process before, by the turns that its calls left; their arguments are not known."""
-        found: dict[str, tuple[str, str, Any]] = {}
-        for turn in self._before:
-            if turn.role == "tool" and turn.message_id.startswith(calls.CALL_TURN):
+    def _know_repeats(self, opened: Collection[int]) -> None:
+        """Every call of the step, or since the model's newest message: by call id where its turn tells it, else by what it was given.
+
+        In a run the number of its actions at the step's first beginning is known. Elsewhere the turns tell: each call that was closed left
+        one behind the message that it belongs to, whoever closed it, so no clock is asked.
+        """
+        step, turns = self._step, self._turns_since()
+        limit = _ACTIONS_READ if step is None else max(_ACTIONS_READ, self.agent.newest_action - step.newest_action)
+        actions = self.agent.recent_actions(limit)
+        of_turn = _told_by(turns, actions)
+        since = {*opened, *of_turn} if step is None else {one.seq for one in actions if one.seq > step.newest_action}
+        forgets_failed = step is not None and step.is_retry
+        for action in actions:
+            if action.seq not in since:
+                continue
+            turn = of_turn.get(action.seq)
+            if turn is not None and turn.message_id.startswith(calls.CALL_TURN):
+                if action.status is ActionStatus.FAILED and forgets_failed:
+                    continue
                 call_id = turn.message_id.removeprefix(calls.CALL_TURN)
-                content = calls.whole_turn(self.agent, turn)
-                found[call_id] = (turn.name, "", ToolMessage(content=content, name=turn.name, tool_call_id=call_id))
-        return found
+                is_error = action.status is ActionStatus.FAILED
+                said = _tool_message(action.tool, calls.whole_turn(self.agent, turn), call_id, is_error=is_error)
+                self._outputs[call_id] = (action.tool, _comparable(self._whole_args(action)), said)
+            elif not _may_run_again(action):
+                self._repeats.append(action)
+
+    def _turns_since(self) -> list[Turn]:
+        """The tools' turns since the model's newest message, or of the step; settling now has added some."""
+        turns = list(self.agent.recent_turns(_TURNS_READ))
+        if self._step is not None:
+            turns = [turn for turn in turns if turn.seq > self._step.newest_turn]
+        else:
+            newest = max((index for index, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
+            turns = turns[newest + 1 :]
+        return [turn for turn in turns if turn.role == "tool"]
+
+    def _told_instead(self, tool: DurableTool, action: Action, call_id: str | None) -> Any:
+        if action.status is ActionStatus.DONE:
+            result = self.agent.get_output(action.result_ref).content if action.result_ref else action.result
+            return _tool_message(action.tool, result or "done", call_id) if call_id else tool._as_returned(result)
+        if action.status is ActionStatus.ABANDONED:
+            why = f"somebody has given the call up (action {action.seq}: {action.resolution or 'no reason given'})"
+        else:
+            why = (
+                f"{action.tool} was called with these arguments before a crash (action {action.seq}, key {action.key}), and nobody "
+                "knows whether it happened. Check before repeating it."
+            )
+        if call_id is None:
+            raise CallNotMade(f"{action.tool} was not called: {why}")
+        return _tool_message(action.tool, f"not called: {why}", call_id, is_error=True)
 
     def _whole_args(self, action: Action) -> str:
         return self.agent.get_output(action.args_ref).content if action.args_ref else action.args
 
 
-def _told_instead(action: Action, call_id: str) -> ToolMessage:
-    if action.status is ActionStatus.DONE:
-        return ToolMessage(content=action.result or "done", name=action.tool, tool_call_id=call_id)
-    text = (
-        f"not called: {action.tool} was called with these arguments before a crash (action {action.seq}, key {action.key}), and nobody "
-        "knows whether it happened. Check before repeating it."
+def _told_by(turns: Sequence[Turn], actions: Sequence[Action]) -> dict[int, Turn]:
+    """The turn that was written together with each action's end, by the action's number: the nearest pairs, whose times are of one clock."""
+    pairs = sorted(
+        (abs((action.ended_at or 0) - turn.at), turn.seq, action.seq, turn)
+        for turn in turns
+        for action in actions
+        if action.tool == turn.name and action.ended_at is not None and not turn.content.startswith(_CORRECTION)
     )
-    return ToolMessage(content=text, name=action.tool, tool_call_id=call_id, status="error")
+    found: dict[int, Turn] = {}
+    used: set[int] = set()
+    for _, turn_seq, action_seq, turn in pairs:
+        if action_seq not in found and turn_seq not in used:
+            found[action_seq] = turn
+            used.add(turn_seq)
+    return found
+
+
+def _may_run_again(action: Action) -> bool:
+    """What did not happen, or changes nothing, or was stopped by the graph before it was over."""
+    if action.status is ActionStatus.ABANDONED:
+        return action.action_class is ActionClass.PURE or action.resolution == STOPPED
+    return action.status is ActionStatus.FAILED or (action.action_class is ActionClass.PURE and action.is_open)
+
+
+def _tool_message(tool: str, text: str, call_id: str, *, is_error: bool = False) -> ToolMessage:
+    return ToolMessage(content=text, name=tool, tool_call_id=call_id, status="error" if is_error else "success")
 
 
 def _comparable(arguments: Mapping[str, Any] | str) -> str:

@@ -5,15 +5,32 @@ The checkpointer is passed in, since it needs a driver. LangGraph keeps the grap
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
+from langchain_core.messages import AIMessage
+from langgraph.errors import GraphBubbleUp
+
+from actions.errors import ActionsError, LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import Action
+from actions.redaction import redact_text
+from actions.store.memory import MemoryStore
+from agents import checkpoints
+from agents.checkpoints import StoredStep
 from agents.harness import DurableAgent, Resolver
+from agents.langgraph import Entered, GraphHooks, durable_tools
 from agents.runs import RunType
+
+__all__ = ["Answer", "AskedCall", "Step", "StepState", "StoredStep", "advance", "read_trajectory", "state_problem"]
+
+log = logging.getLogger(__name__)
+
+MAX_PROBLEM = 400
+RESTART = "restart the run, or bring the earlier code back and resume it"
 
 
 class StepState(StrEnum):
@@ -78,5 +95,199 @@ def advance(
     """One step: settle what is open, then one superstep of the graph from its last checkpoint (`given` is the input of the first).
 
     `answers`, by interrupt id, in the order of its calls, are handed in once: where the graph does not wait for them they are left out.
+    Give those of every answered question of the run: what a crash kept from reaching the graph is handed in then. The agent is the run's,
+    resumed by this process, which keeps its lease for the whole step. A step that is begun again repeats no call that happened or may have.
+
+    Raises:
+        LeaseLost, LeaseNotHeld: another process has the run. What this one did stands in the records; no checkpoint was written after that.
+        StoreUnavailable: of the records or, as store "checkpoints", of the checkpoints. Advance again; nothing is made twice.
     """
-    raise NotImplementedError
+    saver = checkpoints.fenced(checkpointer, agent)
+    first_new = agent.newest_action + 1
+    run = _Run(kind, run_id, agent, saver)
+    try:
+        before = checkpoints.find_newest(saver, run_id)
+    except ActionsError:
+        raise
+    except Exception as exc:
+        return _failed(f"the last checkpoint can no longer be read ({_one_line(exc)}); {RESTART}")
+    tools = durable_tools(
+        agent,
+        [tool.tool for tool in kind.tools],
+        {tool.name: tool.action_class for tool in kind.tools},
+        resolver=resolver,
+    )
+    hooks = GraphHooks(agent, tools, resolver=resolver)
+    try:
+        settled = hooks.enter(_entered(saver, before, agent))
+        step = run.step(before, given, answers, tools, hooks)
+    except GraphBubbleUp as exc:  # a graph that drains or hands over to a parent that it has not
+        step = _failed(_one_line(exc))
+    known = {action.seq: action for action in settled}
+    known |= {action.seq: action for action in agent.recent_actions(agent.newest_action - first_new + 1)}
+    return replace(step, calls=tuple(known[seq] for seq in sorted(known)))
+
+
+def read_trajectory(kind: RunType, run_id: str, *, checkpointer: Any, limit: int = 200) -> tuple[StoredStep, ...]:
+    """The newest steps of a run, newest first, at most `limit`. Needs no lease. Raises what the checkpointer raises."""
+    return checkpoints.list_steps(checkpointer, run_id, limit=limit)
+
+
+def state_problem(kind: RunType, run_id: str, *, checkpointer: Any) -> str:
+    """Why the run's last checkpoint no longer loads with the code as it is now, in a sentence; empty where it does. Changes nothing."""
+    agent = DurableAgent.resume(MemoryStore("none"), run_id, defer_lease=True)
+    tools = durable_tools(agent, [tool.tool for tool in kind.tools], {tool.name: tool.action_class for tool in kind.tools})
+    run = _Run(kind, run_id, agent, checkpointer)
+    try:
+        newest = checkpoints.find_newest(checkpointer, run_id)
+    except Exception as exc:
+        return f"the last checkpoint can no longer be read ({_one_line(exc)}); {RESTART}"
+    loaded = run.load(newest, tools, GraphHooks(agent, tools))
+    return loaded.problem
+
+
+class _Loaded(NamedTuple):
+    """A graph and what it makes of its last checkpoint; one of them missing is a problem."""
+
+    graph: Any = None
+    state: Any = None
+    problem: str = ""
+
+
+class _Run:
+    """One run while it makes one step."""
+
+    def __init__(self, kind: RunType, run_id: str, agent: DurableAgent, saver: Any) -> None:
+        self._kind = kind
+        self._run_id = run_id
+        self._agent = agent
+        self._saver = saver
+        self._config = {"configurable": {"thread_id": run_id}}
+
+    def step(
+        self,
+        before: Any,
+        given: Mapping[str, Any],
+        answers: Mapping[str, Sequence[Answer]],
+        tools: Sequence[Any],
+        hooks: GraphHooks,
+    ) -> Step:
+        opened = self._agent.pending_actions()
+        loaded = self.load(before, tools, hooks)
+        if loaded.problem:
+            return _failed(loaded.problem, open_calls=opened)
+        if before is not None and not loaded.state.next:
+            return self._ended(loaded.state, opened)
+        if opened:
+            return Step(state=StepState.OPEN_CALLS, open_calls=opened)
+        entry: Any = None
+        if before is None:
+            try:
+                entry = self._kind.start(self._kind.input.model_validate(dict(given)))
+            except Exception as exc:
+                return _failed(f"the run's input does not fit its type any more: {_one_line(exc)}")
+        problem = self._run(loaded.graph, entry)
+        return self._after(loaded, before, problem)
+
+    def load(self, newest: Any, tools: Sequence[Any], hooks: GraphHooks) -> _Loaded:
+        """Build the graph, and read the checkpoint with it."""
+        offered = {tool.name for tool in self._kind.tools if not tool.only_undoes}
+        try:
+            graph = self._kind.build([tool for tool in tools if tool.name in offered], hooks, self._saver)
+        except ActionsError:
+            raise
+        except Exception as exc:
+            return _Loaded(problem=f"the graph cannot be built: {_one_line(exc)}")
+        if newest is None:
+            return _Loaded(graph)
+        if lost := checkpoints.lost_parts(newest, graph):
+            return _Loaded(problem=f"the last checkpoint no longer loads: {lost}; {RESTART}")
+        try:
+            return _Loaded(graph, graph.get_state(self._config))
+        except ActionsError:
+            raise
+        except Exception as exc:
+            return _Loaded(problem=f"the last checkpoint no longer loads ({_one_line(exc)}); {RESTART}")
+
+    def _run(self, graph: Any, entry: Any) -> str:
+        """One superstep; what it failed with, empty where it did not."""
+        try:
+            graph.invoke(entry, self._config, interrupt_after="*", durability="sync")
+        except Exception as exc:
+            self._raise_what_is_no_failure(exc)
+            return _one_line(exc)
+        self._raise_what_is_no_failure(None)
+        return ""
+
+    def _raise_what_is_no_failure(self, exc: Exception | None) -> None:
+        """A lease that was lost or a store that does not answer says nothing about the run, however deep in the graph it was noticed."""
+        seen: set[int] = set()
+        cause: BaseException | None = exc
+        while cause is not None and id(cause) not in seen:
+            if isinstance(cause, (LeaseLost, LeaseNotHeld, StoreUnavailable)):
+                raise cause
+            seen.add(id(cause))
+            cause = cause.__cause__ or cause.__context__
+        self._agent.hold()  # a graph may have caught it
+
+    def _after(self, loaded: _Loaded, before: Any, problem: str) -> Step:
+        opened = self._agent.pending_actions()
+        newest = checkpoints.find_newest(self._saver, self._run_id)
+        step = Step(state=StepState.GOING, open_calls=opened)
+        if newest is not None and (before is None or newest.checkpoint["id"] != before.checkpoint["id"]):
+            step = replace(step, checkpoint=newest.checkpoint["id"], nodes=checkpoints.nodes_between(before, newest))
+        if problem:
+            return replace(step, state=StepState.OPEN_CALLS if opened else StepState.FAILED, problem=problem)
+        state = loaded.graph.get_state(self._config)
+        try:
+            step = replace(step, cost=self._cost(loaded.state, state))
+        except Exception as exc:
+            return replace(step, state=StepState.FAILED, problem=f"what the step cost cannot be told: {_one_line(exc)}")
+        if not state.next:
+            ended = self._ended(state, opened)
+            return replace(step, state=ended.state, problem=ended.problem, result=ended.result)
+        return replace(step, state=StepState.OPEN_CALLS) if opened else step
+
+    def _ended(self, state: Any, opened: tuple[Action, ...]) -> Step:
+        """The graph has no next step. Not done while a call is open, unless the type allows it."""
+        if opened and not self._kind.may_end_with_open_calls:
+            return Step(state=StepState.OPEN_CALLS, open_calls=opened)
+        try:
+            return Step(state=StepState.DONE, open_calls=opened, result=str(self._kind.result(state.values)))
+        except Exception as exc:
+            return _failed(f"what the run came to cannot be told: {_one_line(exc)}", open_calls=opened)
+
+    def _cost(self, before: Any, after: Any) -> Decimal:
+        if self._kind.cost is None:
+            return Decimal(0)
+        known = {message.id for message in _said(before)}
+        return sum((Decimal(self._kind.cost(message)) for message in _said(after) if message.id not in known), Decimal(0))
+
+
+def _entered(saver: Any, before: Any, agent: DurableAgent) -> Entered:
+    if before is None:
+        return Entered()
+    now = {"newest_action": agent.newest_action, "newest_turn": agent.newest_turn}
+    is_retry = any(channel == "__error__" for _, channel, _ in before.pending_writes or ())
+    return Entered(**checkpoints.enter(saver, before, now), is_retry=is_retry)
+
+
+def _said(state: Any) -> list[AIMessage]:
+    """The model's messages in a state, wherever it keeps them."""
+    values = getattr(state, "values", None) or {}
+    kept = values.values() if isinstance(values, Mapping) else vars(values).values()
+    return [message for value in kept if isinstance(value, (list, tuple)) for message in value if isinstance(message, AIMessage)]
+
+
+def _failed(problem: str, *, open_calls: tuple[Action, ...] = ()) -> Step:
+    return Step(state=StepState.FAILED, problem=problem, open_calls=open_calls)
+
+
+def _one_line(exc: BaseException) -> str:
+    """Its type and the first line of what it says, redacted: never a trace."""
+    try:
+        said = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+    except Exception:  # an exception whose own text raises
+        said = ""
+    text = redact_text(f"{type(exc).__name__}: {said}" if said else type(exc).__name__)
+    return text if len(text) <= MAX_PROBLEM else f"{text[: MAX_PROBLEM - 1]}…"

@@ -44,3 +44,10 @@ def find_run_type(name: str) -> RunType:
     if kind is None:
         raise UnknownRunType(f"no run type is called {name[:63]!r}; known: {', '.join(run_types()) or 'none'}")
     return kind
+
+
+def forget() -> None:
+    """Import them anew at the next use. For tests, whose settings change."""
+    global _known
+    with _lock:
+        _known = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +19,12 @@ from pytest_django import Settings
 
 from actions.errors import StoreReadOnly, StoreUnavailable
 from actions.store.memory import MemoryStore
-from console import stores
+from console import run_types, stores
 from console.models import Grant
 from console.services import known_counts
 from console.services.tokens import create_user_token
 from tests.console import own_resolver as own_resolver_module
+from tests.console import run_kinds
 from tests.console.workers import worker as worker
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.store.memory_writer import MemoryWriter
@@ -164,6 +166,17 @@ def own_resolver(settings: Settings) -> None:
     settings.RESOLVER_CALLABLES = (own_resolver_module.PATH,)
     own_resolver_module.brings.clear()
     own_resolver_module.asked.clear()
+
+
+@pytest.fixture
+def errands(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The run types of the tests; the folder where their tools leave effects."""
+    settings.RUN_TYPES, settings.RUN_STORE = (run_kinds.MODULE,), "main"
+    (folder := tmp_path / "effects").mkdir()
+    monkeypatch.setenv(run_kinds.EFFECTS, str(folder))
+    run_types.forget()
+    yield folder
+    run_types.forget()
 
 
 class Api:

@@ -22,7 +22,7 @@ from tests.recall_writer import RecallWriter
 from tests.servers import POSTGRES_URL
 
 ROOT = Path(__file__).resolve().parents[2]
-SWEEPS = ("console.tasks.sweep", "console.tasks.sweep_inquiries")
+SWEEPS = ("console.tasks.sweep", "console.tasks.sweep_inquiries", "console.tasks.sweep_runs")
 Worker = Callable[..., "subprocess.Popen[bytes]"]
 """Starts one with these variables of the environment beside its own."""
 
