@@ -142,7 +142,9 @@ def _bounds(part: Mapping[str, Any]) -> str:
         "minLength": "at least {} characters",
         "maxLength": "at most {} characters",
     }
-    said = ", ".join(words[name].format(f"{part[name]:g}") for name in words if name in part and (name, part[name]) != ("minLength", 1))
+    said = ", ".join(
+        words[name].format(f"{part[name]:g}") for name in words if name in part and (name, part[name]) != ("minLength", 1)
+    )
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 

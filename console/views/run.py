@@ -213,7 +213,7 @@ def _page(
         "about": input_words(found.input),
         "word": RUN_STATUSES[found.status],
         "more": more_of(found),
-        "is_known": kind is not None,
+        "has_type": kind is not None,
         "types_problem": known.problem,
         "is_ended": found.status in _ENDED,
         "limits": limits_of(found, known),

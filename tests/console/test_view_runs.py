@@ -174,8 +174,10 @@ def test_a_parked_run_leads_to_the_call_in_doubt(memory: RecordWriter, ana: User
 
 def test_a_run_whose_type_is_gone_says_so(ana: User) -> None:
     a_run("run-1", type="forgotten", status="failed")
-    said = text_of(browser(ana).get("/runs/run-1/").content.decode())
+    html = browser(ana).get("/runs/run-1/").content.decode()
+    said = text_of(html)
 
+    assert 'aria-label="Main"' in html
     assert "Its type forgotten is not registered here" in said
     assert "Resume" not in said
 
