@@ -16,14 +16,15 @@ import hashlib
 import json
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, InjectedToolArg
 from langchain_core.tools import tool as as_tool
-from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
@@ -35,8 +36,10 @@ from actions.records import Action, ActionClass, ActionStatus, Turn
 from actions.turns import BRIEF_BYTES, cut_bytes
 from agents import calls
 from agents.calls import KEY_ARGUMENT, ToolCalls, ToolsRefused
+from agents.gates import GatedCall, ask, edited_args, needs_approval, refusal, tell_of_edit
 from agents.harness import DurableAgent, Resolver
 from agents.ledger import Ledger
+from agents.runs import COMPENSATES, Gate
 from agents.tools import run_coroutine
 
 STOPPED = "stopped by the graph; LangGraph runs it again on resume"
@@ -46,6 +49,8 @@ CLASS_METADATA = "recall_class"
 BRIEF_ARGUMENT_CHARS = 200
 _TURNS_READ = 200
 _ACTIONS_READ = 200
+PULL = "__pregel_pull"
+"""In the path of a task that a state started, and no Send: a node that makes every call of a message."""
 _CORRECTION = "correction: action "
 _CHAT_ROLES = ("system", "user", "assistant", "tool")
 
@@ -59,12 +64,17 @@ def durable_tools(
     ledger: Ledger | None = None,
     compensate: Mapping[str, str] | None = None,
     unsure: tuple[type[Exception], ...] = (TimeoutError,),
+    gates: Mapping[str, Gate] | None = None,
+    type_version: int = 0,
 ) -> list[BaseTool]:
     """LangChain tools (or functions that become such) whose calls are actions of this agent; give them to the graph instead of the originals.
 
     The class comes from `classes`, else from the tool's `metadata["recall_class"]`. A parameter `idempotency_key` is filled with the
     action's key and hidden from the model, annotated `InjectedToolArg` or not. Only what the model gave is recorded as arguments. A tool
     that the graph interrupts is closed as `abandoned`; the rest is as in `agents.tools.durable`.
+
+    A tool with a gate asks before its call is recorded (agents/gates.py), through LangGraph's interrupt, so the graph needs a checkpointer.
+    What a person changed is what is recorded and called; of a call that was refused nothing is recorded.
 
     Raises:
         UnclassifiedTool: it names every tool without a class. Nothing was wrapped.
@@ -78,21 +88,37 @@ def durable_tools(
     declared = {**named, **(classes or {})}
     keyed = {tool.name for tool in given if KEY_ARGUMENT in _properties(tool)}
     calls.check_tools([tool.name for tool in given], declared, takes_key=keyed, compensate=undo)
-    process = _Process(agent, resolver)
+    process = _Process(agent, resolver, gates=gates, type_version=type_version)
     for tool in given:
-        recorded = ToolCalls(
-            agent=agent,
-            tool=tool.name,
-            action_class=ActionClass(declared[tool.name]),
-            takes_key=tool.name in keyed,
-            rerun=_rerun_of(tool),
-            may_hide_errors=bool(tool.handle_tool_error or tool.handle_validation_error),
-            ledger=ledger,
-            compensate=undo.get(tool.name, ""),
-            unsure=unsure,
+        recorded = recorded_calls(
+            agent, tool, declared[tool.name], ledger=ledger, compensate=undo.get(tool.name, ""), unsure=unsure
         )
         process.tools.append(_wrap(tool, recorded, process))
     return list(process.tools)
+
+
+def recorded_calls(
+    agent: DurableAgent,
+    tool: BaseTool | Callable[..., Any],
+    action_class: str,
+    *,
+    ledger: Ledger | None = None,
+    compensate: str = "",
+    unsure: tuple[type[Exception], ...] = (TimeoutError,),
+) -> ToolCalls:
+    """How the calls of one tool are recorded, for whoever calls it without a graph. Not checked as `durable_tools` checks."""
+    made = tool if isinstance(tool, BaseTool) else as_tool(tool)
+    return ToolCalls(
+        agent=agent,
+        tool=made.name,
+        action_class=ActionClass(action_class),
+        takes_key=KEY_ARGUMENT in _properties(made),
+        rerun=_rerun_of(made),
+        may_hide_errors=bool(made.handle_tool_error or made.handle_validation_error),
+        ledger=ledger,
+        compensate=compensate,
+        unsure=unsure,
+    )
 
 
 class CallNotMade(ActionsError):
@@ -131,22 +157,28 @@ class DurableTool(BaseTool):
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """Record, run, record. Without a call id the tool's own handlers of errors are not asked: an error is raised."""
-        arguments = self._arguments(tool_input)
+        allowed = self.process.allowed(self, tool_call_id, self._arguments(tool_input))
+        arguments = allowed.arguments
         if (known := self.process.answer(self, tool_call_id, arguments)) is not None:
-            return known
+            return allowed.told(known)
+        if allowed.is_refused:
+            return allowed.refused()
         action = self.calls.begin(self._shown(arguments))
         try:
             output = self._called(tool_call_id).run(self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs)
         except Exception as exc:
             self._stopped(action, exc, tool_call_id)
             raise
-        return self._returned(action, output, tool_call_id)
+        return allowed.told(self._returned(action, output, tool_call_id))
 
     async def arun(self, tool_input: str | dict[str, Any], *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """As `run`; the records are written in threads. A cancelled task leaves the action open."""
-        arguments = self._arguments(tool_input)
+        allowed = self.process.allowed(self, tool_call_id, self._arguments(tool_input))
+        arguments = allowed.arguments
         if (known := await asyncio.to_thread(self.process.answer, self, tool_call_id, arguments)) is not None:
-            return known
+            return allowed.told(known)
+        if allowed.is_refused:
+            return allowed.refused()
         action = await asyncio.to_thread(self.calls.begin, self._shown(arguments))
         try:
             output = await self._called(tool_call_id).arun(
@@ -155,14 +187,14 @@ class DurableTool(BaseTool):
         except Exception as exc:
             await asyncio.to_thread(self._stopped, action, exc, tool_call_id)
             raise
-        return await asyncio.to_thread(self._returned, action, output, tool_call_id)
+        return allowed.told(await asyncio.to_thread(self._returned, action, output, tool_call_id))
 
     def _arguments(self, tool_input: str | dict[str, Any]) -> dict[str, Any]:
         return dict(tool_input) if isinstance(tool_input, dict) else {next(iter(self.args), "input"): tool_input}
 
     def _shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the model gave: no key, and nothing that the graph put in."""
-        hidden = _hidden(self.inner) | {KEY_ARGUMENT}
+        """What the model gave: no key, nothing that the graph put in, and not what only a compensation's record says."""
+        hidden = _hidden(self.inner) | {KEY_ARGUMENT, *({COMPENSATES} - _properties(self.inner))}
         return {name: value for name, value in arguments.items() if name not in hidden and not isinstance(value, ToolRuntime)}
 
     def _as_returned(self, result: str) -> Any:
@@ -200,6 +232,36 @@ class DurableTool(BaseTool):
             self.calls.returned(action, text, call_id=call_id or "")
         self.process.returned(self, call_id, action, output)
         return output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Allowed:
+    """A call after its gate: as it is to be made, and what a person said of it, if one was asked."""
+
+    arguments: Mapping[str, Any]
+    call: GatedCall | None = None
+    decision: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_refused(self) -> bool:
+        return self.decision.get("type") in ("reject", "respond")
+
+    def refused(self) -> Any:
+        """What the graph gets instead. A call without an id is made by code, which could take a refusal for a result: that is an error."""
+        assert self.call is not None  # noqa: S101 - only a gated call is refused
+        said = refusal(self.call, self.decision)
+        if self.call.call_id:
+            return said
+        if self.decision["type"] == "respond":
+            return self.decision["message"]
+        raise CallNotMade(f"{self.call.tool} was not called: {said.content if said else ''}")
+
+    def told(self, output: Any) -> Any:
+        """What the tool gave, with a word of what a person changed."""
+        edited = edited_args(self.decision) if self.decision else None
+        if self.call is None or edited is None or not self.call.call_id:
+            return output
+        return tell_of_edit(output, self.call.tool, edited, self.call.call_id)
 
 
 class GraphHooks:
@@ -291,6 +353,10 @@ class GraphHooks:
         self._process.enter(step)
         return self._process.settle()
 
+    def said(self, tool_calls: Sequence[Mapping[str, Any]]) -> None:
+        """The calls of the model's newest message: those behind gates are asked about at once where one task makes them all."""
+        self._process.newest_calls = tuple(tool_calls)
+
     def still_open(self) -> str:
         """What to say beside the model's last word while calls are open; empty when none is. Reads the store."""
         return calls.still_open(self._agent)
@@ -337,9 +403,15 @@ class GraphHooks:
 class _Process:
     """What the tools and hooks of one agent share while this process has it."""
 
-    def __init__(self, agent: DurableAgent, resolver: Resolver | None) -> None:
+    def __init__(
+        self, agent: DurableAgent, resolver: Resolver | None, *, gates: Mapping[str, Gate] | None = None, type_version: int = 0
+    ) -> None:
         self.agent = agent
         self.tools: list[DurableTool] = []
+        self.newest_calls: tuple[Mapping[str, Any], ...] = ()
+        self._gates = dict(gates or {})
+        self._type_version = type_version
+        self._decided: dict[tuple[str, ...], list[Mapping[str, Any]] | GraphInterrupt] = {}
         self.has_hooks = False
         self._resolver = resolver
         self._lock = threading.RLock()
@@ -383,6 +455,58 @@ class _Process:
             with self._lock:
                 self._outputs.clear()
                 self._repeats.clear()
+
+    def allowed(self, tool: DurableTool, call_id: str | None, arguments: dict[str, Any]) -> _Allowed:
+        """The call as it is to be made, once a person has agreed where the tool has a gate.
+
+        Asked even where the call turns out to be a repetition: LangGraph hands answers out in the order in which a task asks.
+
+        Raises:
+            GraphInterrupt: nobody has answered yet.
+        """
+        gate, shown = self._gates.get(tool.name), tool._shown(arguments)
+        if gate is None or not needs_approval(gate, shown):
+            return _Allowed(arguments=arguments)
+        call = self._gated(tool.name, shown, call_id or "", gate)
+        with self._lock:
+            if call_id:
+                together = self._asked_with(call)
+                decision = self._decisions(together)[[one.call_id for one in together].index(call_id)]
+            else:
+                (decision,) = ask([call])
+        hidden = {name: value for name, value in arguments.items() if name not in shown}
+        edited = edited_args(decision)
+        return _Allowed(arguments=arguments if edited is None else {**hidden, **edited}, call=call, decision=decision)
+
+    def _decisions(self, together: Sequence[GatedCall]) -> list[Mapping[str, Any]]:
+        """Asked once for each task: its calls run side by side, and LangGraph tells questions of one task apart by their order."""
+        place = (get_config()["configurable"].get("checkpoint_ns", ""), *(call.call_id for call in together))
+        found = self._decided.get(place)
+        if found is None:
+            try:
+                found = ask(together)
+            except GraphInterrupt as exc:
+                found = exc
+            self._decided[place] = found
+        if isinstance(found, GraphInterrupt):
+            raise GraphInterrupt(*found.args)
+        return found
+
+    def _asked_with(self, call: GatedCall) -> list[GatedCall]:
+        """The gated calls of the same message, where one task makes them all; else the call alone."""
+        path = (get_config().get("metadata") or {}).get("langgraph_path") or ("",)
+        if path[0] != PULL:
+            return [call]
+        together = []
+        for other in self.newest_calls:
+            gate = self._gates.get(str(other["name"]))
+            if gate is not None and needs_approval(gate, other["args"]):
+                together.append(self._gated(str(other["name"]), other["args"], str(other.get("id") or ""), gate))
+        is_among = sum(other == call for other in together) == 1 and sum(other.call_id == call.call_id for other in together) == 1
+        return together if is_among else [call]
+
+    def _gated(self, tool: str, args: Mapping[str, Any], call_id: str, gate: Gate) -> GatedCall:
+        return GatedCall(tool=tool, args=args, call_id=call_id, gate=gate, type_version=self._type_version)
 
     def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
@@ -525,7 +649,8 @@ def _wrap(tool: BaseTool, recorded: ToolCalls, process: _Process) -> DurableTool
 def _rerun_of(tool: BaseTool) -> Callable[[Mapping[str, Any], str], str]:
     def rerun(arguments: Mapping[str, Any], key: str) -> str:
         raising = _raising(tool)
-        given = {**arguments, KEY_ARGUMENT: key}
+        given = {name: value for name, value in arguments.items() if name != COMPENSATES or name in _properties(tool)}
+        given[KEY_ARGUMENT] = key
         is_async_only = getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None
         output = run_coroutine(lambda: raising.arun(given)) if is_async_only else raising.run(given)
         return _text_of(output, None)

@@ -16,6 +16,7 @@ of the store, named by its run id, so the key of each call is a digest of run id
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import re
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from actions.errors import ActionsError
 from actions.records import Action, ActionClass
+from actions.resolvers.cel import Expression, InvalidExpression
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 
 DECISIONS = ("approve", "edit", "reject", "respond")
 """LangChain's human-in-the-loop decisions, in its order."""
+COMPENSATES = "compensates"
+"""In the recorded arguments of a compensation: the number of the action that it takes back. No tool may have a parameter of that name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
@@ -160,6 +164,10 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
     for tool in kind.tools:
         if tool.action_class not in classes:
             problems.append(f"{tool.name} has class {tool.action_class!r}; use one of {', '.join(sorted(classes))}")
+        if COMPENSATES in _parameters(tool.tool):
+            problems.append(
+                f"{tool.name} has a parameter {COMPENSATES}, which is kept for what the records say of a compensation"
+            )
         if tool.compensate is not None:
             problems += _problems_of_undo(kind, tool, tool.compensate)
         if tool.gate is not None:
@@ -185,6 +193,17 @@ def has_moved_money(kind: RunType, actions: Iterable[Action]) -> bool:
     return any(action.tool in marked and action.status not in ("failed", "abandoned") for action in actions)
 
 
+def _parameters(tool: Any) -> Iterable[str]:
+    """Of a function or a LangChain tool, as the model or a caller names them."""
+    found = getattr(tool, "args", None)
+    if isinstance(found, Mapping):
+        return found
+    try:
+        return inspect.signature(tool).parameters
+    except (TypeError, ValueError):
+        return ()
+
+
 def _problems_of_undo(kind: RunType, tool: RunTool, undo: Undo) -> list[str]:
     target = kind.tool(undo.tool)
     if target is None:
@@ -199,4 +218,9 @@ def _problems_of_gate(tool: RunTool, gate: Gate) -> list[str]:
     problems = [f"the gate of {tool.name} allows {word!r}; use {', '.join(DECISIONS)}" for word in unknown]
     if not gate.allowed:
         problems.append(f"the gate of {tool.name} allows no decision")
+    if gate.when:
+        try:
+            Expression(gate.when, names=["args"])
+        except InvalidExpression as exc:
+            problems.append(f"the condition of the gate of {tool.name} cannot be read: {exc}")
     return problems

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage
 from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command
 
 from actions.errors import ActionsError, LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import Action
@@ -21,11 +22,12 @@ from actions.redaction import redact_text
 from actions.store.memory import MemoryStore
 from agents import checkpoints
 from agents.checkpoints import StoredStep
+from agents.gates import Answer, AskedCall, OtherQuestion, Question, read_question, response_to
 from agents.harness import DurableAgent, Resolver
 from agents.langgraph import Entered, GraphHooks, durable_tools
 from agents.runs import RunType
 
-__all__ = ["Answer", "AskedCall", "Step", "StepState", "StoredStep", "advance", "read_trajectory", "state_problem"]
+__all__ = ["Answer", "AskedCall", "Step", "StepState", "StoredStep", "advance", "one_line", "read_trajectory", "state_problem"]
 
 log = logging.getLogger(__name__)
 
@@ -41,30 +43,6 @@ class StepState(StrEnum):
     OPEN_CALLS = "open_calls"  # calls are in doubt: nothing was run, or nothing more is; `open_calls`
     DONE = "done"
     FAILED = "failed"  # `problem` says why; resuming begins this step again
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedCall:
-    """One call that waits for a person. `interrupt_id` and `position` name its place; the other fields are LangChain's request."""
-
-    interrupt_id: str
-    position: int
-    call_id: str
-    tool: str
-    args: Mapping[str, Any]
-    digest: str
-    description: str
-    allowed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a person said of one asked call, in LangChain's words: `type` approve, edit, reject or respond."""
-
-    type: str
-    digest: str  # of what they saw
-    args: Mapping[str, Any] | None = None  # of an edit
-    message: str = ""  # of a rejection or a response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,19 +88,21 @@ def advance(
     except ActionsError:
         raise
     except Exception as exc:
-        return _failed(f"the last checkpoint can no longer be read ({_one_line(exc)}); {RESTART}")
+        return _failed(f"the last checkpoint can no longer be read ({one_line(exc)}); {RESTART}")
     tools = durable_tools(
         agent,
         [tool.tool for tool in kind.tools],
         {tool.name: tool.action_class for tool in kind.tools},
         resolver=resolver,
+        gates={tool.name: tool.gate for tool in kind.tools if tool.gate is not None},
+        type_version=kind.version,
     )
     hooks = GraphHooks(agent, tools, resolver=resolver)
     try:
         settled = hooks.enter(_entered(saver, before, agent))
         step = run.step(before, given, answers, tools, hooks)
     except GraphBubbleUp as exc:  # a graph that drains or hands over to a parent that it has not
-        step = _failed(_one_line(exc))
+        step = _failed(one_line(exc))
     known = {action.seq: action for action in settled}
     known |= {action.seq: action for action in agent.recent_actions(agent.newest_action - first_new + 1)}
     return replace(step, calls=tuple(known[seq] for seq in sorted(known)))
@@ -141,7 +121,7 @@ def state_problem(kind: RunType, run_id: str, *, checkpointer: Any) -> str:
     try:
         newest = checkpoints.find_newest(checkpointer, run_id)
     except Exception as exc:
-        return f"the last checkpoint can no longer be read ({_one_line(exc)}); {RESTART}"
+        return f"the last checkpoint can no longer be read ({one_line(exc)}); {RESTART}"
     loaded = run.load(newest, tools, GraphHooks(agent, tools))
     return loaded.problem
 
@@ -181,11 +161,20 @@ class _Run:
         if opened:
             return Step(state=StepState.OPEN_CALLS, open_calls=opened)
         entry: Any = None
+        if loaded.state is not None and loaded.state.interrupts:
+            try:
+                questions = self._questions(loaded.state)
+            except OtherQuestion as exc:
+                return _failed(str(exc))
+            entry, problem = self._answered(questions, answers)
+            if entry is None and not any(question.is_outdated for question in questions):
+                return Step(state=StepState.ASKS, asked=_asked(questions), problem=problem)
+        hooks.said(_newest_calls(loaded.state))
         if before is None:
             try:
                 entry = self._kind.start(self._kind.input.model_validate(dict(given)))
             except Exception as exc:
-                return _failed(f"the run's input does not fit its type any more: {_one_line(exc)}")
+                return _failed(f"the run's input does not fit its type any more: {one_line(exc)}")
         problem = self._run(loaded.graph, entry)
         return self._after(loaded, before, problem)
 
@@ -197,7 +186,7 @@ class _Run:
         except ActionsError:
             raise
         except Exception as exc:
-            return _Loaded(problem=f"the graph cannot be built: {_one_line(exc)}")
+            return _Loaded(problem=f"the graph cannot be built: {one_line(exc)}")
         if newest is None:
             return _Loaded(graph)
         if lost := checkpoints.lost_parts(newest, graph):
@@ -207,7 +196,23 @@ class _Run:
         except ActionsError:
             raise
         except Exception as exc:
-            return _Loaded(problem=f"the last checkpoint no longer loads ({_one_line(exc)}); {RESTART}")
+            return _Loaded(problem=f"the last checkpoint no longer loads ({one_line(exc)}); {RESTART}")
+
+    def _questions(self, state: Any) -> list[Question]:
+        return [read_question(self._kind, asked) for asked in state.interrupts]
+
+    def _answered(
+        self, questions: Sequence[Question], answers: Mapping[str, Sequence[Answer]]
+    ) -> tuple[Command[Any] | None, str]:
+        """What the graph is resumed with: the questions all of whose calls are answered. Why an answer is left out is said."""
+        resume, problems = {}, []
+        for question in questions:
+            response, problem = response_to(self._kind, question, answers.get(question.interrupt_id, ()))
+            if response is not None:
+                resume[question.interrupt_id] = response
+            elif problem:
+                problems.append(problem)
+        return Command(resume=resume) if resume else None, "; ".join(problems)
 
     def _run(self, graph: Any, entry: Any) -> str:
         """One superstep; what it failed with, empty where it did not."""
@@ -215,7 +220,7 @@ class _Run:
             graph.invoke(entry, self._config, interrupt_after="*", durability="sync")
         except Exception as exc:
             self._raise_what_is_no_failure(exc)
-            return _one_line(exc)
+            return one_line(exc)
         self._raise_what_is_no_failure(None)
         return ""
 
@@ -242,10 +247,15 @@ class _Run:
         try:
             step = replace(step, cost=self._cost(loaded.state, state))
         except Exception as exc:
-            return replace(step, state=StepState.FAILED, problem=f"what the step cost cannot be told: {_one_line(exc)}")
+            return replace(step, state=StepState.FAILED, problem=f"what the step cost cannot be told: {one_line(exc)}")
         if not state.next:
             ended = self._ended(state, opened)
             return replace(step, state=ended.state, problem=ended.problem, result=ended.result)
+        if state.interrupts:
+            try:
+                step = replace(step, state=StepState.ASKS, asked=_asked(self._questions(state)))
+            except OtherQuestion as exc:
+                return replace(step, state=StepState.OPEN_CALLS if opened else StepState.FAILED, problem=str(exc))
         return replace(step, state=StepState.OPEN_CALLS) if opened else step
 
     def _ended(self, state: Any, opened: tuple[Action, ...]) -> Step:
@@ -255,7 +265,7 @@ class _Run:
         try:
             return Step(state=StepState.DONE, open_calls=opened, result=str(self._kind.result(state.values)))
         except Exception as exc:
-            return _failed(f"what the run came to cannot be told: {_one_line(exc)}", open_calls=opened)
+            return _failed(f"what the run came to cannot be told: {one_line(exc)}", open_calls=opened)
 
     def _cost(self, before: Any, after: Any) -> Decimal:
         if self._kind.cost is None:
@@ -279,11 +289,23 @@ def _said(state: Any) -> list[AIMessage]:
     return [message for value in kept if isinstance(value, (list, tuple)) for message in value if isinstance(message, AIMessage)]
 
 
+def _asked(questions: Sequence[Question]) -> tuple[AskedCall, ...]:
+    return tuple(call for question in questions for call in question.calls)
+
+
+def _newest_calls(state: Any) -> list[Mapping[str, Any]]:
+    """The calls of the model's newest message, which a node that makes them all in one task asks about at once."""
+    values = getattr(state, "values", None)
+    messages = values.get("messages") if isinstance(values, Mapping) else getattr(values, "messages", None)
+    newest = next((message for message in reversed(messages or ()) if isinstance(message, AIMessage)), None)
+    return [dict(call) for call in newest.tool_calls] if newest else []
+
+
 def _failed(problem: str, *, open_calls: tuple[Action, ...] = ()) -> Step:
     return Step(state=StepState.FAILED, problem=problem, open_calls=open_calls)
 
 
-def _one_line(exc: BaseException) -> str:
+def one_line(exc: BaseException) -> str:
     """Its type and the first line of what it says, redacted: never a trace."""
     try:
         said = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")

@@ -99,8 +99,9 @@ def free_the_lost(limit: int) -> int:
 def _is_lease_free(run: Run) -> bool:
     try:
         lease = get_store(run.store).find_lease(run.run_id)
-    except (StoreError, UnknownStore):
-        return False  # nobody knows; the claim runs out by itself
+    except (StoreError, UnknownStore) as exc:
+        log.warning("whether run %s is lost cannot be told: %s", run.run_id, exc)
+        return False  # the claim runs out by itself
     return lease is None or not lease.is_live
 
 

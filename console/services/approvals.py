@@ -22,6 +22,7 @@ from actions.arguments import parse_arguments
 from actions.errors import ActionsError, InvalidDecision
 from actions.redaction import HIDDEN, redact_arguments
 from actions.rules import MAX_REASON_CHARS, as_column, check_text, has_visible_text
+from agents.gates import check_edit
 from agents.runs import DECISIONS, Expiry, Gate, RunType
 from agents.steps import Answer, AskedCall
 from console.access import Person, Right, may, visible
@@ -223,8 +224,6 @@ def _checked_edit(row: Approval, args: Mapping[str, Any]) -> Mapping[str, Any]:
         raise InvalidAnswer(["the arguments are not JSON"]) from exc
     if len(text) > MAX_ARGS_BYTES:
         raise InvalidAnswer([f"the arguments have {len(text):,} bytes; the limit is {MAX_ARGS_BYTES:,}"])
-    from agents.gates import check_edit
-
     if problems := check_edit(kind, row.tool, whole):
         raise InvalidAnswer(problems)
     return dict(whole)

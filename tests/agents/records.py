@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from actions.records import Action, ActionClass, Turn
-from actions.store.base import AgentStore
+from actions.records import Action, ActionClass, ActionRef, ActionStatus, Turn
+from actions.settle import make_end, settle
+from actions.store.base import ActionStore, AgentStore
 from agents.harness import DurableAgent
 
 AGENT = "support-7"
@@ -25,3 +26,9 @@ def interrupted(store: AgentStore, tool: str, args: object, action_class: str | 
     """An action that a process began before it was gone."""
     with DurableAgent.resume(store, agent) as died:
         return died.begin_action(tool, args, action_class)
+
+
+def operator_settles(store: ActionStore, seq: int, status: ActionStatus, *, result: str = "", agent: str = AGENT) -> None:
+    """What a person's click in the console writes, while nobody holds the agent."""
+    end = make_end(status, "looked it up", actor="operator ana", result=result)
+    settle(store, ActionRef(store.name, agent, seq), end, actor="operator ana", decision_id=f"decision-{seq:08}")

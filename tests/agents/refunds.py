@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
 
+from actions.store import open_store
+from actions.store.memory import MemoryStore
+from agents.checkpoints import config_of
+from agents.harness import DurableAgent, Resolver
+from agents.langgraph import GraphHooks
 from agents.runs import Gate, RunTool, RunType
+from agents.steps import Answer, Step, StepState, advance
 from tests.agents.scripted import ScriptedModel, calling
 
 RUN = "run-1"
@@ -152,3 +161,54 @@ def refund(
 def told(state: Any) -> dict[str, ToolMessage]:
     """The tools' messages in a state, by call id."""
     return {message.tool_call_id: message for message in state.values["messages"] if isinstance(message, ToolMessage)}
+
+
+class Line:
+    """A run whose every step is made by a process of its own."""
+
+    def __init__(self, store: Any, saver: Any) -> None:
+        self.store = store
+        self.saver = saver
+
+    @contextmanager
+    def process(self) -> Iterator[DurableAgent]:
+        with DurableAgent.resume(self.store, RUN) as agent:
+            yield agent
+
+    def step(
+        self, kind: RunType, answers: dict[str, Sequence[Answer]] | None = None, *, resolver: Resolver | None = None
+    ) -> Step:
+        with self.process() as agent:
+            return advance(kind, RUN, GIVEN, answers or {}, agent=agent, checkpointer=self.saver, resolver=resolver)
+
+    def state(self, kind: RunType) -> Any:
+        """What the last checkpoint holds."""
+        return kind.build([], GraphHooks(DurableAgent.resume(MemoryStore("none"), RUN)), self.saver).get_state(config_of(RUN))
+
+    def until(self, kind: RunType, state: StepState, **options: Any) -> Step:
+        """Steps until one comes to this, which must be the first that is not `going`."""
+        last = self.to_the_end(kind, **options)[-1]
+        assert last.state is state, last
+        return last
+
+    def to_the_end(self, kind: RunType, **options: Any) -> list[Step]:
+        steps = [self.step(kind, **options)]
+        while steps[-1].state is StepState.GOING:
+            steps.append(self.step(kind, **options))
+        return steps
+
+
+@contextmanager
+def opened_line(kind: str, url: str) -> Iterator[Line]:
+    """Records and checkpoints in memory, or both in one PostgreSQL database."""
+    if kind == "memory":
+        yield Line(MemoryStore("main"), InMemorySaver())
+        return
+    with ExitStack() as opened:
+        store = open_store(url, name="main")
+        opened.callback(store.close)
+        store.create_records()
+        store.prepare()
+        saver = opened.enter_context(PostgresSaver.from_conn_string(url))
+        saver.setup()
+        yield Line(store, saver)

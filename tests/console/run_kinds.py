@@ -1,7 +1,7 @@
 """Run types of the tests: a scripted model that makes the calls of its input, one turn after the other; effects are lines of files outside.
 
-A tool stops where a file `stop-<point>` stands in the folder of effects, says so by `at-<point>`, and goes on once the file is gone; with
-`vague-<tool>` it does not know whether it happened.
+A tool stops where a file `stop-before-<whom>` or `stop-after-<whom>` stands in the folder of effects, says so by `at-...`, and goes on once
+the file is gone; with a file `vague-<tool>` it does not know whether it happened.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ def _stop(point: str) -> None:
 
 
 def _happens(tool: str, key: str, **what: Any) -> str:
-    _stop(f"before-{tool}")
+    place = next(iter(str(value) for name, value in what.items() if name != "amount"))
+    _stop(f"before-{place}")
     with (folder() / f"{tool}.jsonl").open("a") as file:
         file.write(json.dumps({"key": key, **what}) + "\n")
-    _stop(f"after-{tool}")
+    _stop(f"after-{place}")
     if (folder() / f"vague-{tool}").exists():
         raise TimeoutError("no answer within 5 s")
     return f"{tool} {key[:8]}"

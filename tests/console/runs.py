@@ -19,7 +19,8 @@ def errand(*turns: list[Call] | Call, breaks: int | None = None) -> dict[str, An
     return {"turns": [list(turn) if isinstance(turn, list) else [turn] for turn in turns], "breaks": breaks}
 
 
-SEND: Call = ("send", {"to": "ann@example.com"})
+SEND: Call = ("send", {"to": "ann"})
+SEND_BOB: Call = ("send", {"to": "bob"})
 PAY: Call = ("pay", {"amount": 120.0, "to": "ACME"})
 PAY_MUCH: Call = ("pay", {"amount": 5000.0, "to": "ACME"})
 LOOK: Call = ("look_up", {"order": "A-1"})

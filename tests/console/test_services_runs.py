@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_a_run_makes_each_call_once_and_ends_with_its_events_records_and_entry(r
     assert run.result.startswith("done: order A-1 is there; send ")
     assert kinds_of(run) == ["started", *["step"] * run.steps, "done"]
     assert [event.number for event in RunEvent.objects.filter(run=run).order_by("number")] == list(range(1, run.steps + 3))
-    assert run.cost == sum(float(step["cost"]) for step in details_of(run, "step") if "cost" in step) > 0
+    assert run.cost == sum(Decimal(step["cost"]) for step in details_of(run, "step") if "cost" in step) == Decimal("0.03")
     made = [call for step in details_of(run, "step") for call in step["calls"]]
     assert [(call["seq"], call["status"]) for call in made] == [(1, "done"), (2, "done"), (3, "done")]
     assert all(step["checkpoint"] for step in details_of(run, "step"))
@@ -366,7 +367,7 @@ def test_a_run_that_is_due_is_cancelled_at_once_and_makes_no_call(memory: Record
 def test_a_run_that_a_worker_is_at_is_cancelled_after_that_step_and_its_call_is_not_cut_off(
     memory: RecordWriter, ana: User, errands: Path
 ) -> None:
-    (errands / "stop-before-send").touch()
+    (errands / "stop-before-ann").touch()
     run = start(ana, SEND, LOOK)
 
     def work() -> None:
@@ -377,13 +378,13 @@ def test_a_run_that_a_worker_is_at_is_cancelled_after_that_step_and_its_call_is_
 
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(work)
-        wait_for((errands / "at-before-send").exists, "the worker is in the call")
+        wait_for((errands / "at-before-ann").exists, "the worker is in the call")
         assert cancel_run(run.run_id, by=ana, reason=WHY).status == "running"
         with pytest.raises(RunNotPossible, match="ana has cancelled it already"):
             cancel_run(run.run_id, by=ana, reason=WHY)
         with pytest.raises(RunNotPossible, match="a worker is at it"):
             mark_done_anyhow(run, ana)
-        (errands / "stop-before-send").unlink()
+        (errands / "stop-before-ann").unlink()
         working.result(30)
 
     run.refresh_from_db()

@@ -24,7 +24,7 @@ from tests.servers import POSTGRES_URL
 ROOT = Path(__file__).resolve().parents[2]
 SWEEPS = ("console.tasks.sweep", "console.tasks.sweep_inquiries", "console.tasks.sweep_runs")
 Worker = Callable[..., "subprocess.Popen[bytes]"]
-"""Starts one with these variables of the environment beside its own."""
+"""Starts one of so many processes with these variables of the environment beside its own."""
 
 
 @pytest.fixture
@@ -38,9 +38,23 @@ def worker(transactional_db: None, postgres: RecallWriter, tmp_path: Path) -> It
     }
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(**settings: str) -> subprocess.Popen[bytes]:
+    def start(at_once: int = 2, **settings: str) -> subprocess.Popen[bytes]:
         process = processes.spawn(
-            [sys.executable, "-m", "celery", "-A", "console", "worker", "-B", "-c", "2", "-l", "info", "-s", tmp_path / "beat"],
+            [
+                sys.executable,
+                "-m",
+                "celery",
+                "-A",
+                "console",
+                "worker",
+                "-B",
+                "-c",
+                str(at_once),
+                "-l",
+                "info",
+                "-s",
+                tmp_path / "beat",
+            ],
             cwd=ROOT,
             env=environment | settings,
             log=tmp_path / f"worker-{len(running)}.log",

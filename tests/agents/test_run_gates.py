@@ -1,0 +1,231 @@
+"""Gates of a run: what is asked, what an answer does and does not do, and that nothing beside a gate runs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+from agents.gates import check_edit, needs_approval
+from agents.runs import Gate, RunTypeRefused, check_run_type
+from agents.steps import Answer, AskedCall, StepState
+from tests.agents.records import actions_of
+from tests.agents.refunds import BUILDS, PAY, RUN, TELL, Line, Talk, World, refund, told, tools_of
+
+ALWAYS = Gate(description="Money leaves the house.")
+PAY_MORE = ("pay", {"order": "A-18", "amount": 30})
+
+
+def said(*answers: tuple[AskedCall, dict[str, Any]]) -> dict[str, list[Answer]]:
+    """Answers in the shape of `advance`, each for a call that was asked about."""
+    found: dict[str, list[Answer]] = {}
+    for asked, answer in answers:
+        found.setdefault(asked.interrupt_id, []).append(Answer(**{"digest": asked.digest, **answer}))
+    return found
+
+
+APPROVE = {"type": "approve"}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_gates_of_one_turn_are_asked_at_once_and_what_stands_beside_them_runs_once(line: Line, world: World, build: str) -> None:
+    kind = refund(world, [PAY, TELL, PAY_MORE], build=build, tools=tools_of(world, pay_gate=ALWAYS))
+
+    asks = line.until(kind, StepState.ASKS)
+    first, second = asks.asked
+
+    assert [(call.tool, call.args, call.call_id, call.allowed) for call in asks.asked] == [
+        ("pay", PAY[1], "c1", ("approve", "edit", "reject", "respond")),
+        ("pay", PAY_MORE[1], "c3", ("approve", "edit", "reject", "respond")),
+    ]
+    assert (first.description, first.digest != second.digest) == ("Money leaves the house.", True)
+    assert [action.tool for action in actions_of(line.store, RUN) if action.tool == "pay"] == []
+    half = line.step(kind, said((first, APPROVE)))
+    again = line.step(kind)
+    assert (half.state, again.state) == (StepState.ASKS, StepState.ASKS)
+    assert second in again.asked
+
+    last = line.to_the_end(kind, answers=said((first, APPROVE), (second, APPROVE)))[-1]
+
+    assert last.state is StepState.DONE
+    assert sorted(world.effects) == ["pay", "pay", "tell"]
+    assert sorted(action.tool for action in actions_of(line.store, RUN)) == ["pay", "pay", "tell"]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"type": "reject", "message": "too much"}, "User rejected the tool call for `pay` with reason: too much"),
+        ({"type": "reject"}, "User rejected the tool call for `pay` with id c1. The tool was not executed."),
+        ({"type": "respond", "message": "paid by hand"}, "paid by hand"),
+    ],
+)
+def test_what_is_refused_begins_no_action_and_the_model_reads_it(
+    line: Line, world: World, build: str, answer: dict[str, Any], words: str
+) -> None:
+    kind = refund(world, [PAY], build=build, tools=tools_of(world, pay_gate=ALWAYS))
+    (asked,) = line.until(kind, StepState.ASKS).asked
+
+    line.until(kind, StepState.DONE, answers=said((asked, answer)))
+
+    message = told(line.state(kind))["c1"]
+    assert str(message.content).startswith(words)
+    assert message.status == ("success" if answer["type"] == "respond" else "error")
+    assert (world.effects, actions_of(line.store, RUN)) == ([], [])
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_an_edit_is_what_is_recorded_and_called_and_the_model_is_told(line: Line, world: World, build: str) -> None:
+    kind = refund(world, [PAY], build=build, tools=tools_of(world, pay_gate=ALWAYS))
+    (asked,) = line.until(kind, StepState.ASKS).asked
+
+    line.until(kind, StepState.DONE, answers=said((asked, {"type": "edit", "args": {"order": "A-17", "amount": 5}})))
+
+    assert [effect["amount"] for effect in world.details] == [5]
+    assert [action.args for action in actions_of(line.store, RUN)] == ['{"amount": 5, "order": "A-17"}'] or [
+        action.args for action in actions_of(line.store, RUN)
+    ] == ['{"order": "A-17", "amount": 5}']
+    content = str(told(line.state(kind))["c1"].content)
+    assert content.startswith("A person changed the arguments of this call before it was made")
+    assert content.endswith("pay done")
+
+
+def test_an_answer_to_something_else_reaches_nobody_and_the_question_stays(line: Line, world: World) -> None:
+    kind = refund(world, [PAY], tools=tools_of(world, pay_gate=ALWAYS))
+    (asked,) = line.until(kind, StepState.ASKS).asked
+
+    for answer in (
+        {"type": "approve", "digest": "0" * 64},
+        {"type": "edit", "args": {"order": "A-17", "amount": "much"}},
+        {"type": "shrug"},
+    ):
+        step = line.step(kind, said((asked, answer)))
+        assert (step.state, step.asked, step.checkpoint) == (StepState.ASKS, (asked,), "")
+        assert step.problem.endswith("it is asked again")
+
+    assert world.effects == []
+
+
+def test_a_rule_that_changed_since_asks_again_and_the_earlier_answer_counts_for_nothing(line: Line, world: World) -> None:
+    old = refund(world, [PAY], tools=tools_of(world, pay_gate=ALWAYS))
+    (asked,) = line.until(old, StepState.ASKS).asked
+    kind = replace(old, tools=tools_of(world, pay_gate=replace(ALWAYS, needs_another=True)))
+
+    step = line.step(kind, said((asked, APPROVE)))
+
+    (anew,) = step.asked
+    assert (step.state, world.effects) == (StepState.ASKS, [])
+    assert anew.digest != asked.digest
+    assert line.until(kind, StepState.DONE, answers=said((anew, APPROVE))).result == "All done."
+    assert world.effects == ["pay"]
+
+
+def test_a_gate_that_is_gone_asks_nobody(line: Line, world: World) -> None:
+    old = refund(world, [PAY], tools=tools_of(world, pay_gate=ALWAYS))
+    line.until(old, StepState.ASKS)
+
+    line.until(replace(old, tools=tools_of(world)), StepState.DONE)
+
+    assert world.effects == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("when", "args", "is_asked"),
+    [
+        ("", {}, True),
+        ("args.amount > 1000.0", {"amount": 1000}, False),
+        ("args.amount > 1000.0", {"amount": 1000.5}, True),
+        ("args.amount > 1000.0", {"amount": "many"}, True),
+        ("args.amount > 1000.0", {}, True),
+        ("args.amount", {"amount": 1}, True),
+    ],
+)
+def test_a_condition_that_is_not_plainly_false_asks(when: str, args: dict[str, Any], is_asked: bool) -> None:
+    assert needs_approval(Gate(when=when), args) is is_asked
+
+
+def test_a_condition_that_cannot_be_read_is_refused_at_registration(world: World) -> None:
+    with pytest.raises(RunTypeRefused, match="condition of the gate of pay cannot be read"):
+        check_run_type(refund(world, tools=tools_of(world, pay_gate=Gate(when="args.amount >"))))
+
+
+def test_an_edit_is_checked_against_the_tools_own_schema(world: World) -> None:
+    kind = refund(world)
+
+    assert check_edit(kind, "pay", {"order": "A-17", "amount": 5}) == []
+    assert check_edit(kind, "pay", {"order": "A-17"}) == ["amount: Field required"]
+    assert check_edit(kind, "pay", {"order": "A-17", "amount": "much", "idempotency_key": "mine"}) == [
+        "idempotency_key: pay takes no such argument",
+        "amount: Input should be a valid number, unable to parse string as a number",
+    ]
+    assert check_edit(kind, "burn", {}) == ["run type refund has no tool burn"]
+
+
+# --- what others ask ---
+
+
+def with_langchains_own(mode: str, model: Any) -> Any:
+    def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
+        asks = HumanInTheLoopMiddleware(
+            interrupt_on={"pay": {"allowed_decisions": ["approve", "edit", "reject"]}}, interrupt_mode=mode
+        )
+        return create_agent(model, tools, middleware=[asks, hooks.middleware()], checkpointer=saver)
+
+    return build
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+def test_langchains_own_middleware_asks_in_the_same_rows(line: Line, world: World, mode: str) -> None:
+    turns = [PAY, TELL, PAY_MORE]
+    kind = refund(world, graph=with_langchains_own(mode, Talk(turns)()))
+
+    first, second = line.until(kind, StepState.ASKS).asked
+
+    assert [(call.tool, call.args, call.allowed) for call in (first, second)] == [
+        ("pay", PAY[1], ("approve", "edit", "reject")),
+        ("pay", PAY_MORE[1], ("approve", "edit", "reject")),
+    ]
+    edit = {"type": "edit", "args": {"order": "A-17", "amount": 5}}
+    line.until(kind, StepState.DONE, answers=said((first, edit), (second, {"type": "reject", "message": "no"})))
+    assert sorted((effect["tool"], effect.get("amount")) for effect in world.details) == [("pay", 5), ("tell", None)]
+
+
+def test_a_question_that_is_no_call_of_a_tool_fails_the_run_with_a_sentence(line: Line, world: World) -> None:
+    def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
+        graph = StateGraph(MessagesState)
+        graph.add_node("ask", lambda state: {"messages": [interrupt("Which colour?")]})
+        graph.add_edge(START, "ask")
+        return graph.compile(checkpointer=saver)
+
+    step = line.until(refund(world, graph=build), StepState.FAILED)
+
+    assert step.problem.startswith("the graph stopped to ask something that is no call of a tool")
+
+
+def test_gated_calls_that_a_node_makes_itself_are_asked_one_after_the_other_and_made_once(line: Line, world: World) -> None:
+    def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
+        pay = next((tool for tool in tools if tool.name == "pay"), None)
+
+        def node(state: MessagesState) -> dict[str, Any]:
+            assert pay is not None
+            return {"messages": [("ai", pay.invoke(PAY[1]) + pay.invoke(PAY[1]))]}
+
+        graph = StateGraph(MessagesState)
+        graph.add_node("node", node)
+        graph.add_edge(START, "node")
+        return graph.compile(checkpointer=saver)
+
+    kind = refund(world, graph=build, tools=tools_of(world, pay_gate=ALWAYS))
+    (first,) = line.until(kind, StepState.ASKS).asked
+    (second,) = line.step(kind, said((first, APPROVE))).asked
+
+    assert world.effects == ["pay"]
+    assert line.step(kind, said((second, APPROVE))).result == "pay donepay done"
+    assert world.effects == ["pay", "pay"]

@@ -1,0 +1,298 @@
+"""What runs ask people: every gate reaches the queue once, an answer is bound to what was shown, and silence is nobody's answer."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.db import connection
+from django.http import Http404
+from django.utils import timezone
+
+from console.models import Approval, Run
+from console.services.approvals import (
+    AlreadyAnswered,
+    ApprovalChanged,
+    ApprovalVoid,
+    InvalidAnswer,
+    answer,
+    expire_approvals,
+    get_approval,
+    pending_approvals,
+    shown_args,
+)
+from console.services.policies import save_policy
+from console.services.runs import cancel_run, resume_run
+from tests.console.conftest import Cast
+from tests.console.entries import console_entries
+from tests.console.run_kinds import effects
+from tests.console.runs import LOOK, PAY, PAY_MUCH, SEND, Call, details_of, drive, kinds_of, start
+from tests.recall_writer import RecordWriter
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("errands")]
+PAY_MORE: Call = ("pay", {"amount": 9000.0, "to": "Bolt"})
+WHY = "seen in the dashboard"
+
+
+def asking(by: User, *turns: Any, kind: str = "errand") -> tuple[Run, Approval]:
+    run = drive(start(by, *(turns or (PAY_MUCH,)), kind=kind))
+    assert run.status == "waiting_approval", run.problem
+    return run, Approval.objects.filter(run=run, state="pending").order_by("pk")[0]
+
+
+def say(row: Approval, decision: str, by: User, **more: Any) -> Approval:
+    return answer(row.approval_id, decision=decision, seen=more.pop("seen", row.digest), by=by, **more)
+
+
+def test_a_gate_parks_the_run_without_worker_lease_or_call_and_an_approval_lets_exactly_that_call_be_made(
+    records: RecordWriter, ana: User, bea: User
+) -> None:
+    run, row = asking(ana, PAY, PAY_MUCH, LOOK)
+    assert (run.due_at, run.held_until, run.token, len(effects("pay"))) == (None, None, "", 1)
+    assert (row.tool, shown_args(row), row.description) == ("pay", {"amount": 5000.0, "to": "ACME"}, "more than 1000")
+    assert details_of(run, "asked")[0]["approval"] == row.approval_id
+
+    say(row, "approve", bea)
+    drive(run)
+
+    assert (run.status, [one["amount"] for one in effects("pay")]) == ("done", [120.0, 5000.0])
+    assert len(effects("look_up")) == 1
+    assert kinds_of(run).count("asked") == 1
+    (entry,) = console_entries("run_answered")
+    assert (entry.actor, entry.tool, entry.detail["changed"]) == ("operator bea", "pay", {"approval": ["pending", "approved"]})
+    assert (entry.detail["digest"], entry.detail["approval"]) == (row.digest, row.approval_id)
+
+
+def test_several_gates_of_one_turn_all_reach_the_queue_and_the_run_goes_on_once_all_are_answered(
+    memory: RecordWriter, ana: User
+) -> None:
+    run, first = asking(ana, [PAY_MUCH, SEND, PAY_MORE])
+    shown = pending_approvals(by=ana)
+    assert sorted(shown_args(row)["amount"] for row in shown) == [5000.0, 9000.0]
+
+    say(first, "approve", ana)
+    run.refresh_from_db()
+    assert (run.status, run.due_at, effects("pay")) == ("waiting_approval", None, [])
+    say(next(row for row in shown if row.pk != first.pk), "reject", ana, message="not that one")
+    drive(run)
+
+    assert (run.status, len(effects("pay")), len(effects("send"))) == ("done", 1, 1)
+    assert effects("pay")[0]["amount"] == shown_args(first)["amount"]
+    assert kinds_of(run).count("asked") == 2
+    assert "not that one" in run.result
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "paid", "told"),
+    [
+        ("edit", {"args": {"amount": 700.0, "to": "ACME"}}, [700.0], "pay "),
+        ("reject", {"message": "too much"}, [], "too much"),
+        ("respond", {"message": "paid by hand yesterday"}, [], "paid by hand yesterday"),
+    ],
+)
+def test_an_edit_a_rejection_and_a_response_reach_the_model(
+    memory: RecordWriter, ana: User, decision: str, more: dict[str, Any], paid: list[float], told: str
+) -> None:
+    run, row = asking(ana)
+
+    say(row, decision, ana, **more)
+    drive(run)
+
+    assert (run.status, [one["amount"] for one in effects("pay")]) == ("done", paid)
+    assert told in run.result
+    changed = console_entries("run_answered")[0].detail["changed"]
+    assert ("arguments" in changed) is (decision == "edit")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "said"),
+    [
+        ("perhaps", {}, "choose approve, edit, reject, respond"),
+        ("approve", {"args": {"amount": 1.0}}, "args go with edit"),
+        ("approve", {"message": "fine"}, "reject and respond only"),
+        ("edit", {}, "args go with edit"),
+        ("edit", {"args": {"amount": "much", "to": "ACME"}}, "amount"),
+        ("edit", {"args": {"amount": 1.0}}, "to"),
+        ("edit", {"args": {"amount": 1.0, "to": "ACME", "bcc": "x"}}, "bcc"),
+        ("edit", {"args": {"amount": float("nan"), "to": "ACME"}}, "not JSON"),
+        ("reject", {"message": "x" * 2_001}, "the limit is 2000"),
+        ("reject", {"message": "a\x00b"}, "message"),
+        ("respond", {"message": " "}, "a message is required"),
+    ],
+)
+def test_an_answer_that_cannot_be_meant_changes_nothing(
+    memory: RecordWriter, ana: User, decision: str, more: dict[str, Any], said: str
+) -> None:
+    run, row = asking(ana)
+
+    with pytest.raises(InvalidAnswer, match=".") as refused:
+        say(row, decision, ana, **more)
+
+    assert said in str(refused.value)
+    assert (Approval.objects.get().state, console_entries("run_answered"), kinds_of(run)[-1]) == ("pending", [], "asked")
+
+
+def test_a_gate_that_allows_two_decisions_refuses_the_others(memory: RecordWriter, ana: User) -> None:
+    _, row = asking(ana, PAY, kind="yes-or-no")
+    with pytest.raises(InvalidAnswer, match="this gate does not allow edit; choose approve, reject"):
+        say(row, "edit", ana, args={"amount": 1.0, "to": "ACME"})
+
+
+def test_what_is_not_what_was_shown_is_refused_with_what_stands_there_now(memory: RecordWriter, ana: User) -> None:
+    _, row = asking(ana)
+    with pytest.raises(ApprovalChanged) as refused:
+        say(row, "approve", ana, seen="0" * 64)
+    assert refused.value.digest == row.digest
+    assert (Approval.objects.get().state, effects("pay")) == ("pending", [])
+
+
+def test_what_a_policy_hides_is_not_shown_and_keeps_its_value_through_an_edit(memory: RecordWriter, ana: User, amy: User) -> None:
+    save_policy("pay", {"redacted": "to"}, seen_version=0, by=amy)
+    run, row = asking(ana)
+    assert shown_args(row) == {"amount": 5000.0, "to": "[redacted]"}
+
+    say(row, "edit", ana, args={"amount": 10.0, "to": "[redacted]"})
+    drive(run)
+
+    assert [(one["amount"], one["to"]) for one in effects("pay")] == [(10.0, "ACME")]
+    assert "ACME" not in console_entries("run_answered")[0].text
+
+
+def test_four_eyes_are_an_approver_who_did_not_start_the_run(memory: RecordWriter, ana: User, bea: User, person: Cast) -> None:
+    own = person("own", "operator", "approver", email="o@example.com")
+    twin, second = person("twin", "approver", email="O@example.com"), person("sec", "approver")
+    run, row = asking(own, PAY, kind="four-eyes")
+    for who, why in ((own, "you started this run"), (twin, "same email address"), (bea, "may approve")):
+        with pytest.raises(PermissionDenied, match=why):
+            say(row, "approve", who)
+    assert (Approval.objects.get().state, effects("pay")) == ("pending", [])
+
+    say(row, "approve", second)
+
+    assert (drive(run).status, len(effects("pay"))) == ("done", 1)
+
+
+@pytest.mark.parametrize(
+    ("roles", "error"),
+    [
+        (["viewer"], PermissionDenied),
+        (["approver"], PermissionDenied),
+        (["admin"], PermissionDenied),
+        ([], Http404),
+        ([("operator", "main", "send")], Http404),
+        ([("operator", "other", "")], Http404),
+    ],
+)
+def test_who_may_not_settle_that_tool_answers_nothing(
+    memory: RecordWriter, ana: User, person: Cast, roles: list[Any], error: type[Exception]
+) -> None:
+    _, row = asking(ana)
+    who = person("who", *roles)
+
+    with pytest.raises(error):
+        say(row, "approve", who)
+
+    assert len(pending_approvals(by=who)) == (error is PermissionDenied)
+    assert Approval.objects.get().state == "pending"
+
+
+def test_who_may_settle_that_one_tool_answers_it(memory: RecordWriter, ana: User, person: Cast) -> None:
+    _, row = asking(ana)
+    assert say(row, "approve", person("who", ("operator", "main", "pay"))).state == "approved"
+
+
+def test_an_answer_to_a_cancelled_run_is_void_and_nothing_is_called(memory: RecordWriter, ana: User) -> None:
+    run, row = asking(ana)
+    cancel_run(run.run_id, by=ana, reason=WHY)
+
+    with pytest.raises(ApprovalVoid, match="its run is cancelled"):
+        say(row, "approve", ana)
+
+    assert (Approval.objects.get().state, pending_approvals(by=ana), drive(run).status, effects("pay")) == (
+        "void",
+        (),
+        "cancelled",
+        [],
+    )
+
+
+def test_a_run_that_is_resumed_after_it_was_cancelled_asks_anew(memory: RecordWriter, ana: User) -> None:
+    run, row = asking(ana)
+    cancel_run(run.run_id, by=ana, reason=WHY)
+    resume_run(run.run_id, by=ana, reason=WHY)
+
+    drive(run)
+
+    assert run.status == "waiting_approval"
+    (new,) = pending_approvals(by=ana)
+    assert (new.approval_id != row.approval_id, new.digest) == (True, row.digest)
+    say(new, "approve", ana)
+    assert (drive(run).status, len(effects("pay"))) == ("done", 1)
+
+
+@pytest.mark.parametrize(("kind", "status"), [("hurried", "failed"), ("patient", "waiting_approval")])
+def test_silence_is_nobodys_answer(memory: RecordWriter, ana: User, kind: str, status: str) -> None:
+    run, row = asking(ana, PAY, kind=kind)
+    assert expire_approvals(10) == 0
+    Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    with pytest.raises(ApprovalVoid, match="nobody answered in time"):
+        say(row, "approve", ana)
+
+    assert expire_approvals(10) == 1
+
+    drive(run)
+    assert (run.status, effects("pay")) == (status, [])
+    assert (Approval.objects.get(pk=row.pk).state, Approval.objects.get(pk=row.pk).answered_by) == ("expired", "")
+    assert "expired" in kinds_of(run)
+    if status == "failed":
+        assert run.problem == "nobody said in time whether pay may be called"
+        resume_run(run.run_id, by=ana, reason=WHY)
+        drive(run)
+    (new,) = pending_approvals(by=ana)
+    assert new.expires_at is not None
+    assert new.expires_at > timezone.now()
+    say(new, "approve", ana)
+    assert (drive(run).status, len(effects("pay"))) == ("done", 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_people_at_one_moment_one_answers_and_the_other_is_told_who(memory: RecordWriter, ana: User, bea: User) -> None:
+    run, row = asking(ana)
+
+    def press(who: User, decision: str) -> str:
+        try:
+            return say(row, decision, who).answered_by
+        except AlreadyAnswered as exc:
+            return f"{exc}"
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        said = [one.result(30) for one in (pool.submit(press, ana, "approve"), pool.submit(press, bea, "reject"))]
+
+    first = Approval.objects.get()
+    assert sorted(said) == sorted([first.answered_by, f"{first.answered_by} has answered it already: {first.state}"])
+    assert len(console_entries("run_answered")) == 1
+    assert len(effects("pay")) == 0
+    assert drive(run).status == "done"
+    assert len(effects("pay")) == (first.state == "approved")
+
+
+def test_a_worker_that_reports_the_same_question_twice_asks_once(memory: RecordWriter, ana: User) -> None:
+    run, row = asking(ana)
+    Run.objects.filter(pk=run.pk).update(status="running", due_at=timezone.now())  # it died before it could say so
+
+    drive(run)
+
+    assert [one.pk for one in pending_approvals(by=ana)] == [row.pk]
+    assert kinds_of(run).count("asked") == 1
+
+
+def test_an_id_that_is_none_is_not_found(memory: RecordWriter, ana: User) -> None:
+    for text in ("", "nothing", "a\x00b", "\ud800", "x" * 500):
+        with pytest.raises(Http404):
+            get_approval(text, by=ana)
