@@ -25,7 +25,7 @@ from agents.runs import Expiry, Gate, Recovery, RunTool, RunType
 from console.access import Person
 from console.durations import format_duration
 from console.edits import Edit, edits_between
-from console.models import Approval, ApprovalState, Run, RunEvent, RunStatus
+from console.models import Approval, ApprovalState, Run, RunEvent, RunStatus, Undoing
 from console.run_types import run_types
 from console.services.approvals import why_not_answer
 from console.untrusted import pretty
@@ -46,7 +46,9 @@ _LABELS: Mapping[str, str] = {
     "cost": "cost",
     "busy_ms": "took",
     "compensates": "takes back call",
-    "seq": "call",
+    "call": "call",
+    "by_tool": "by",
+    "by_call": "as call",
     "why": "because",
     "lost": "workers lost",
     "type": "type",
@@ -281,9 +283,9 @@ def run_line(run: Run, known: KnownTypes, *, waits: int = 0) -> RunLine:
 
 def more_of(run: Run) -> RunWord | None:
     """What stands beside a run's status: why it stands still, or how far its undoing is."""
-    if run.undoing:
-        return UNDOING[run.undoing]
-    return PARKED.get(run.parked) if run.status == RunStatus.RUNNING else None
+    if run.parked and (run.status == RunStatus.RUNNING or run.undoing == Undoing.RUNNING):
+        return PARKED[run.parked]
+    return UNDOING[run.undoing] if run.undoing else None
 
 
 def input_words(text: str) -> str:

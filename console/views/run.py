@@ -44,7 +44,7 @@ from console.services.runs import (
     restart_warnings,
     resume_run,
 )
-from console.services.undoing import preview, preview_digest, start_undoing
+from console.services.undoing import PreviewChanged, digest_of, preview, start_undoing
 from console.store_news import told
 from console.stores import UnknownStore, get_store
 from console.texts import take_texts
@@ -55,6 +55,7 @@ from console.words import RUN_STATUSES, STATES
 
 CALLS_SHOWN = 200
 APPROVALS_SHOWN = 50
+_TO_DO = frozenset({"waiting", "failed", "in_doubt"})
 _ENDED = (RunStatus.FAILED, RunStatus.DONE, RunStatus.CANCELLED)
 
 
@@ -153,6 +154,9 @@ def undo(request: HttpRequest, run_id: str) -> HttpResponse:
         return _undo_page(request, found, reason=reason, problem=problem, status=422)
     try:
         start_undoing(run_id, by=by, reason=reason, seen=request.POST.get("seen", "") or "nothing was shown")
+    except PreviewChanged:
+        problem = "What would be taken back has changed since it was shown. Nothing was begun: look again, and begin that."
+        return _undo_page(request, get_run(run_id, by=by), reason=reason, problem=problem, status=412)
     except RunNotPossible as exc:
         return _undo_page(request, get_run(run_id, by=by), reason=reason, problem=str(exc), status=409)
     except PermissionDenied as exc:
@@ -166,7 +170,7 @@ def _undo_page(request: HttpRequest, found: Run, *, reason: str = "", problem: s
     digest, not_possible = "", ""
     try:
         plan = preview(found.run_id, by=_user(request))
-        digest = preview_digest(plan)
+        digest = digest_of(plan)
         calls = read_actions_of_agent(get_store(found.store), found.run_id, limit=CALLS_SHOWN, rules=rules) if plan else ()
         items = {item.seq: item for item in calls}
         for step in plan:
@@ -181,15 +185,25 @@ def _undo_page(request: HttpRequest, found: Run, *, reason: str = "", problem: s
         "title": known.title_of(found.type),
         "word": RUN_STATUSES[found.status],
         "steps": steps,
-        "to_do": sum(one["step"].state == "waiting" for one in steps),
+        "to_do": sum(one["step"].state in _TO_DO for one in steps),
         "digest": digest,
-        "not_possible": not_possible,
+        "not_possible": not_possible or _why_not_undone(found),
+        "can_begin": not (not_possible or _why_not_undone(found)),
         "reason": reason,
         "problem": problem,
         "max_chars": MAX_REASON_CHARS,
         "may_operate": may_operate(found, request.user),
     }
     return render_part(request, "runs/undo.html", "runs/_undo.html", context, status=status)
+
+
+def _why_not_undone(found: Run) -> str:
+    """Why it cannot be taken back as it stands; empty where it can."""
+    if found.undoing == Undoing.RUNNING:
+        return "What it did is being taken back already."
+    if found.status not in (RunStatus.FAILED, RunStatus.CANCELLED):
+        return f"Only a run that failed or was cancelled is taken back; this one is {found.get_status_display().lower()}."
+    return ""
 
 
 def _page(

@@ -370,3 +370,66 @@ def test_the_registry_says_what_stands_before_each_tool_and_flags_what_does_not(
     assert "Run type refund calls it with neither an approval gate nor a compensation" in said
     assert "send_fax" in text_of(client.get("/tools/?gaps=1").content.decode())
     assert "Run type refund calls it" in text_of(client.get("/tools/send_fax/").content.decode())
+
+
+# --- taking one back -------------------------------------------------------------------------------------------------
+
+
+def undo_form(client: Any) -> dict[str, str]:
+    html = client.get("/runs/run-1/undo/").content.decode()
+    return {"reason": "paid twice", "seen": html.split('name="seen" value="')[1].split('"')[0]}
+
+
+def paid(memory: RecordWriter, **fields: Any) -> Run:
+    memory.action("run-1", 1, tool="look_up", cls="pure", status="done", args={"order": "A-17"}, result="ok")
+    memory.action("run-1", 2, tool="pay", status="done", args={"order": "A-17", "amount": 5}, result="ok")
+    memory.action("run-1", 3, tool="send_fax", status="done", args={"to": "+49"}, result="ok")
+    return a_run("run-1", **{"status": "failed", **fields})
+
+
+def test_what_would_be_taken_back_is_shown_first_and_begun_once(memory: RecordWriter, ana: User) -> None:
+    run = paid(memory)
+    client = browser(ana)
+    html = client.get("/runs/run-1/undo/").content.decode()
+    said = words_of(html)
+
+    assert html.index('id="undo-3"') < html.index('id="undo-2"')
+    assert "by calling take_back with" in said
+    assert "nothing takes it back" in said
+    form = undo_form(client)
+    assert "Take back 1 call" in said
+    answer = client.post("/runs/run-1/undo/", form)
+    assert (answer.status_code, answer["Location"]) == (302, "/runs/run-1/")
+    run.refresh_from_db()
+    assert run.undoing == "running"
+    again = client.post("/runs/run-1/undo/", form)
+    assert again.status_code == 409
+    assert "paid twice" in again.content.decode()
+    assert "being taken back" in text_of(client.get("/runs/run-1/").content.decode())
+
+
+def test_a_plan_that_is_not_the_one_shown_is_not_begun(memory: RecordWriter, ana: User) -> None:
+    run = paid(memory)
+    client = browser(ana)
+    form = undo_form(client)
+    memory.action("run-1", 4, tool="pay", status="done", args={"order": "B-2", "amount": 9}, result="ok")
+    answer = client.post("/runs/run-1/undo/", form)
+
+    assert answer.status_code == 412
+    assert "paid twice" in answer.content.decode()
+    assert "Take back 2 calls" in text_of(answer.content.decode())
+    run.refresh_from_db()
+    assert run.undoing == ""
+
+
+@pytest.mark.parametrize("status", ["running", "done"])
+def test_what_goes_on_or_is_done_is_not_taken_back(memory: RecordWriter, ana: User, status: str) -> None:
+    run = paid(memory, status=status)
+    client = browser(ana)
+    html = client.get("/runs/run-1/undo/").content.decode()
+
+    assert "Only a run that failed or was cancelled" in text_of(html)
+    assert 'name="seen"' not in html
+    assert client.post("/runs/run-1/undo/", {"reason": "paid twice", "seen": "0" * 64}).status_code == 409
+    run.refresh_from_db()
+    assert run.undoing == ""
