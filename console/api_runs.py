@@ -60,7 +60,9 @@ from console.services.runs import (
     start_run,
 )
 from console.services.tokens import find_caller
-from console.tasks import send_runs
+from console.services.undoing import PreviewChanged, digest_of, preview, start_undoing
+from console.tasks import send_runs, send_undoing
+from console.tool_rules import read_rules
 from console.watch import ENDED, PING, watcher
 
 PING_S = 15.0
@@ -164,6 +166,29 @@ class ReasonIn(Schema):
     reason: str
 
 
+class CompensateIn(ReasonIn):
+    seen: str = Field(description="the digest of `compensation`, as it was shown")
+
+
+class UndoStepOut(Schema):
+    """One call that happened or may have. `state`: waiting, happened (taken back), failed, in_doubt or nothing_to_undo."""
+
+    seq: int
+    tool: str
+    args: dict[str, Any] | str
+    status: str
+    state: str
+    by_tool: str | None
+    by_args: dict[str, Any] | str | None
+    by_seq: int | None
+    problem: str
+
+
+class PreviewOut(Schema):
+    digest: str
+    items: list[UndoStepOut]
+
+
 class RestartedOut(RunIdOut):
     warnings: list[str]
 
@@ -258,6 +283,30 @@ def post_done(request: HttpRequest, run_id: Id, body: Annotated[ReasonIn, Body()
     _know_query(request)
     user = _user(request)
     return _json(_run(user, mark_done(run_id, by=user, reason=body.reason)))
+
+
+@api.get(
+    f"{_RUN}/compensation",
+    response={200: PreviewOut, 409: ErrorOut, 503: ErrorOut, **_ERRORS},
+    summary="What would be taken back",
+)
+def get_compensation(request: HttpRequest, run_id: Id) -> HttpResponse:
+    """Newest first. `digest` is what `compensate` is bound to."""
+    user = _user(request)
+    _know_query(request)
+    steps, rules = preview(run_id, by=user), read_rules()
+    items = [shapes.undo_step_json(one, rules.of(one.call.tool), rules.of(one.tool)) for one in steps]
+    return _json({"digest": digest_of(steps), "items": items})
+
+
+@api.post(f"{_RUN}/compensate", response={412: ErrorOut, **_GESTURE}, summary="Take back what a run did")
+def post_compensate(request: HttpRequest, run_id: Id, body: Annotated[CompensateIn, Body()]) -> HttpResponse:
+    """By a worker, newest first; `undoing` says how far it is. 412: it is not what `seen` says."""
+    _know_query(request)
+    user = _user(request)
+    run = start_undoing(run_id, by=user, reason=body.reason, seen=body.seen)
+    send_undoing([run.pk])
+    return _json(_run(user, run))
 
 
 # --- what they ask ---------------------------------------------------------------------------------------------------
@@ -416,6 +465,11 @@ def _changed(request: HttpRequest, exc: ApprovalChanged) -> HttpResponse:
     return _json({"error": "changed", "detail": str(exc), "digest": exc.digest}, status=412)
 
 
+@_on(PreviewChanged)
+def _preview_changed(request: HttpRequest, exc: PreviewChanged) -> HttpResponse:
+    return _json({"error": "changed", "detail": str(exc), "digest": exc.digest}, status=412)
+
+
 @_on(InvalidAnswer)
 def _invalid_answer(request: HttpRequest, exc: InvalidAnswer) -> HttpResponse:
     return _json({"error": "invalid", "detail": str(exc), "problems": list(exc.problems)}, status=422)
@@ -427,7 +481,8 @@ METHODS_OF_RUNS = {
     "/runs": ["GET", "POST"],
     _RUN: ["GET"],
     f"{_RUN}/events": ["GET"],
-    **{f"{_RUN}/{gesture}": ["POST"] for gesture in ("cancel", "resume", "restart", "done")},
+    f"{_RUN}/compensation": ["GET"],
+    **{f"{_RUN}/{gesture}": ["POST"] for gesture in ("cancel", "resume", "restart", "done", "compensate")},
     "/approvals": ["GET"],
     "/approvals/{approval_id}": ["GET", "POST"],
 }

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from actions.arguments import parse_arguments
 from actions.queries import ActionItem
 from actions.records import Entry, Lease
-from actions.redaction import redact_text, redact_value
+from actions.redaction import redact_arguments, redact_text, redact_value
 from actions.times import format_rfc3339, from_datetime
+from actions.tool_rules import ToolRule
 from console.models import (
     Approval,
     Batch,
@@ -302,6 +304,27 @@ def approval_json(approval: Approval, *, args: Any, edited_args: Any) -> Json:
         "message": redact_text(approval.message),
         "edited_args": edited_args,
     }
+
+
+def undo_step_json(step: Any, rule: ToolRule, rule_of_undo: ToolRule) -> Json:
+    """One step of walking a run backward; arguments without what is hidden."""
+    return {
+        "seq": step.call.seq,
+        "tool": redact_text(step.call.tool),
+        "args": arguments_json(step.call.args, rule),
+        "status": step.call.status.value,
+        "state": step.state.value,
+        "by_tool": redact_text(step.tool) or None,
+        "by_args": None if step.args is None else arguments_json(json.dumps(dict(step.args), default=str), rule_of_undo),
+        "by_seq": step.undone_by.seq if step.undone_by else None,
+        "problem": redact_text(step.problem),
+    }
+
+
+def arguments_json(text: str, rule: ToolRule) -> Any:
+    """As JSON where they are that without a doubt, else as the text that may be shown."""
+    arguments = redact_arguments(parse_arguments(text), rule.redacted)
+    return arguments.text if arguments.value is None or arguments.problems else json.loads(arguments.text)
 
 
 def known_json(known: KnownCount) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from celery import shared_task
 from django.db import connection
@@ -21,6 +22,8 @@ from console.services import (
     notifications,
     passwords,
     resolve,
+    run_claims,
+    undoing,
     verification,
 )
 from console.services import correct as corrections
@@ -79,10 +82,12 @@ def send_batch(batch_pk: int) -> None:
 def sweep_runs() -> None:
     """Find the runs whose time has come, those whose worker died or whose calls are settled, and what nobody answered in time."""
     approvals.expire_approvals(BATCH)
-    advancing.free_the_lost(BATCH)
-    advancing.wake_parked(BATCH)
-    for pk in advancing.claim_due_runs(BATCH):
+    run_claims.free_the_lost(BATCH)
+    run_claims.wake_parked(BATCH)
+    for pk in run_claims.claim_due_runs(BATCH):
         advance_run.delay(pk)
+    for pk in run_claims.claim_due_runs(BATCH, run_claims.UNDOING):
+        undo_run.delay(pk)
 
 
 # No soft limit: it would be raised inside of a tool, and count as the tool's own failure. The hard one is a crash, which loses nothing.
@@ -93,13 +98,29 @@ def advance_run(run_pk: int) -> None:
         send_runs([run_pk])
 
 
+@shared_task(name="console.tasks.undo_run", soft_time_limit=0)
+def undo_run(run_pk: int) -> None:
+    """Take back one call of a run; the next one is the next task's."""
+    if undoing.undo_run(run_pk):
+        send_undoing([run_pk])
+
+
 def send_runs(pks: Iterable[int]) -> None:
     """Go on with these runs, by a worker. Where no broker takes it, the sweep finds them."""
+    _send_runs(advance_run, pks)
+
+
+def send_undoing(pks: Iterable[int]) -> None:
+    """The same for taking back what they did."""
+    _send_runs(undo_run, pks)
+
+
+def _send_runs(task: Any, pks: Iterable[int]) -> None:
     if not connection.in_atomic_block:
         connection.close()  # as send_asking
     for pk in pks:
         try:
-            advance_run.delay(pk)
+            task.delay(pk)
         except OperationalError as exc:
             log.warning("run %s is left to the sweep: the broker does not answer (%s)", pk, type(exc).__name__)
             return

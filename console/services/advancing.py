@@ -1,9 +1,4 @@
-"""A worker at a run: which are due, who is at which, one step of it, and what is kept of that step.
-
-The database alone knows what is due. A task may come twice or never, a worker may die at any point. Two things keep two workers from acting
-for one run: the claim on its row, without whose token nothing is written there, and its agent's lease, without which nothing is written
-in its records. The claim runs out after a step can take no longer, and is taken from who holds no lease: they have died.
-"""
+"""A worker at a run: one step of it, and what is kept of that step. Who may be at it stands in run_claims.py."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import json
 import logging
 import os
 import socket
-import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from time import monotonic
@@ -19,13 +13,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from actions.digests import claim_digest
 from actions.errors import ActionsError, LeaseLive, LeaseLost, LeaseNotHeld, StoreError
 from actions.queries import read_whole_args
-from actions.records import OPEN_STATUSES, Action, ActionClass
+from actions.records import Action, ActionClass
 from actions.redaction import redact_text
 from actions.rules import as_column
 from agents.calls import EndUnrecorded
@@ -35,14 +28,13 @@ from agents.steps import AskedCall, Step, StepState, advance
 from console.models import Decision, DecisionState, Parked, Run, RunStatus
 from console.run_types import UnknownRunType, find_run_type
 from console.services.approvals import answers_of, ask_for, mark_spent
+from console.services.run_claims import FIRST_LOOK, ONE_LOOK, STORE_PAUSE, claimed_run, renew_claim, take_claim
 from console.services.run_rows import (
     MAX_RESULT_CHARS,
     RunNotPossible,
     add_event,
     cancel_now,
     end_run,
-    lock_run,
-    make_due,
     put_down,
     sentence,
     tell,
@@ -53,139 +45,8 @@ from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
 
-STORE_PAUSE = timedelta(seconds=5)
-"""How long a run waits for a store or for its checkpoints' database."""
 LEASE_PAUSE = timedelta(seconds=1)
 """How long it waits for somebody who has its agent: an operator's settle takes a moment."""
-FIRST_LOOK = timedelta(seconds=2)
-LAST_LOOK = timedelta(seconds=30)
-"""How long lies between two looks at a run whose calls are in doubt: at first, and once it has been so for minutes."""
-MAX_LOST = 10
-"""So many workers may be lost one after the other in one step; then it is the step that kills them."""
-ONE_LOOK = 200
-
-
-# --- what is due -----------------------------------------------------------------------------------------------------
-
-
-def claim_due_runs(limit: int) -> list[int]:
-    """Take up to `limit` runs whose time has come, oldest first, and put them off by RUN_QUEUED_S: two sweeps never take the same one.
-    A task that is lost costs only that time."""
-    now = timezone.now()
-    with transaction.atomic():
-        due = Run.objects.filter(_free(now), status=RunStatus.RUNNING, due_at__lte=now)
-        due = due.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("due_at", "pk")
-        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
-        Run.objects.filter(pk__in=pks).update(queued_until=now + timedelta(seconds=settings.RUN_QUEUED_S))
-    return pks
-
-
-def free_the_lost(limit: int) -> int:
-    """Make due what a worker was at that has died: its claim ran out, or its agent's lease is free. How many there were.
-
-    Whoever takes a claim gets the lease within moments and keeps it alive; one that is free a whole lease's time later is nobody's.
-    """
-    now = timezone.now()
-    held = Run.objects.filter(held_until__isnull=False, status=RunStatus.RUNNING).order_by("held_until")
-    old = now + timedelta(seconds=settings.RUN_CLAIM_S - settings.RUN_LEASE_S)
-    freed = 0
-    for run in held.filter(held_until__lte=old)[:limit]:
-        if run.held_until is not None and run.held_until > now and not _is_lease_free(run):
-            continue
-        freed += _free_one(run, now)
-    return freed
-
-
-def _is_lease_free(run: Run) -> bool:
-    try:
-        lease = get_store(run.store).find_lease(run.run_id)
-    except (StoreError, UnknownStore) as exc:
-        log.warning("whether run %s is lost cannot be told: %s", run.run_id, exc)
-        return False  # the claim runs out by itself
-    return lease is None or not lease.is_live
-
-
-def _free_one(run: Run, now: datetime) -> bool:
-    with transaction.atomic():
-        row = Run.objects.select_for_update().filter(pk=run.pk, token=run.token, held_until=run.held_until).first()
-        if row is None:
-            return False
-        row.resumes, row.lost_steps = row.resumes + 1, row.lost_steps + 1
-        if row.lost_steps >= MAX_LOST:
-            end_run(
-                row, RunStatus.FAILED, now, problem=f"{row.lost_steps} workers were lost one after the other in the same step"
-            )
-        else:
-            make_due(row, now)
-            row.save()
-            add_event(row, "resumed", reason="the worker that was at it is gone", lost=row.lost_steps)
-        tell(row)
-    return True
-
-
-def wake_parked(limit: int) -> int:
-    """Make due the runs whose calls in doubt are settled by now. How many there were. One bounded read for each that is looked at."""
-    now = timezone.now()
-    parked = Run.objects.filter(status=RunStatus.RUNNING, parked=Parked.OPEN_CALLS, due_at=None, held_until=None)
-    woken = 0
-    for run in parked.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("queued_until", "pk")[:limit]:
-        try:
-            read = get_store(run.store).read_actions(OPEN_STATUSES, limit=ONE_LOOK, agent=run.run_id)
-        except (StoreError, UnknownStore):
-            Run.objects.filter(pk=run.pk).update(queued_until=now + STORE_PAUSE)
-            continue
-        found = [one.action for one in read.readings if isinstance(one.action, Action)]
-        in_doubt = [one for one in found if one.action_class is ActionClass.EXTERNAL]
-        age = now - (run.stepped_at or run.created_at)
-        # What is idempotent and open is made again with its key by the next step: now and then, not every two seconds.
-        if in_doubt or len(found) < len(read.readings) or (_counts(found) and age < LAST_LOOK):
-            Run.objects.filter(pk=run.pk).update(queued_until=now + min(max(age / 10, FIRST_LOOK), LAST_LOOK))
-            continue
-        woken += _wake(run, now)
-    return woken
-
-
-def _counts(found: Sequence[Action]) -> bool:
-    return any(one.action_class is not ActionClass.PURE for one in found)
-
-
-def _wake(run: Run, now: datetime) -> bool:
-    with transaction.atomic():
-        row = lock_run(run.pk)
-        if row.status != RunStatus.RUNNING or row.parked != Parked.OPEN_CALLS or row.due_at is not None:
-            return False
-        make_due(row, now)
-        row.save()
-        add_event(row, "resumed", reason="the calls that were in doubt are settled")
-        tell(row)
-    return True
-
-
-# --- the claim -------------------------------------------------------------------------------------------------------
-
-
-def _free(now: datetime) -> Q:
-    return Q(held_until=None) | Q(held_until__lte=now)
-
-
-def _take(pk: int) -> str | None:
-    """The claim to a run that is due; None where somebody else has it, or nothing is to be done."""
-    now, token = timezone.now(), uuid.uuid4().hex
-    taken = Run.objects.filter(_free(now), pk=pk, status=RunStatus.RUNNING, due_at__lte=now).update(
-        held_until=now + timedelta(seconds=settings.RUN_CLAIM_S), token=token
-    )
-    return token if taken == 1 else None
-
-
-def _renew(pk: int, token: str) -> bool:
-    """Whether it is still ours; then for another while."""
-    until = timezone.now() + timedelta(seconds=settings.RUN_CLAIM_S)
-    return Run.objects.filter(pk=pk, token=token, status=RunStatus.RUNNING).update(held_until=until) == 1
-
-
-def _ours(pk: int, token: str) -> Run | None:
-    """The row, locked, if the claim is still ours. In the caller's transaction."""
-    return Run.objects.select_for_update().filter(pk=pk, token=token, status=RunStatus.RUNNING).first()
 
 
 # --- one step --------------------------------------------------------------------------------------------------------
@@ -197,7 +58,7 @@ def advance_run(pk: int) -> bool:
     Raises DatabaseError where the console's database went away: the claim is taken from us once our lease is free, and the step found done
     or begun again.
     """
-    token = _take(pk)
+    token = take_claim(pk)
     if token is None:
         return False
     run = Run.objects.get(pk=pk)
@@ -244,7 +105,7 @@ def _step(run: Run, kind: RunType, token: str) -> tuple[Step, bool]:
         lease_ttl=timedelta(seconds=settings.RUN_LEASE_S),
     ) as agent:
         # The claim may have been taken from us before we had the lease: then whoever has it now waits for us to leave.
-        if not _renew(run.pk, token):
+        if not renew_claim(run.pk, token):
             return Step(state=StepState.GOING), False
         with run_checkpoints() as checkpointer:
             step = advance(
@@ -259,7 +120,7 @@ def _step(run: Run, kind: RunType, token: str) -> tuple[Step, bool]:
         if step.state is StepState.DONE and not kind.may_end_with_open_calls:
             step = _done_only_when_settled(step, agent)
         # Renewed before the lease goes: nobody takes the claim while what the step came to is being kept.
-        return step, _renew(run.pk, token)
+        return step, renew_claim(run.pk, token)
 
 
 def _done_only_when_settled(step: Step, agent: DurableAgent) -> Step:
@@ -292,7 +153,7 @@ def _recover(run: Run, kind: RunType, token: str) -> str:
         )
     why = "too much time has passed since its last step" if is_late else "its type begins anew when a worker was lost"
     with transaction.atomic(durable=True):
-        row = _ours(run.pk, token)
+        row = claimed_run(run.pk, token)
         if row is None:
             raise _Restarted
         try:
@@ -341,7 +202,7 @@ def _keep(pk: int, token: str, kind: RunType, step: Step, *, busy: timedelta) ->
     """What the step came to, in one transaction with its events and approvals; nothing where the claim is not ours any more."""
     now = timezone.now()
     with transaction.atomic(durable=True):
-        row = _ours(pk, token)
+        row = claimed_run(pk, token)
         if row is None:
             return False
         put_down(row)
@@ -413,7 +274,7 @@ def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelt
     """It stands still for a while, and is due by itself then."""
     now = timezone.now()
     with transaction.atomic(durable=True):
-        row = _ours(pk, token)
+        row = claimed_run(pk, token)
         if row is None:
             return False
         was = row.parked
@@ -431,7 +292,7 @@ def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelt
 
 def _keep_failed(pk: int, token: str, problem: str) -> bool:
     with transaction.atomic(durable=True):
-        row = _ours(pk, token)
+        row = claimed_run(pk, token)
         if row is not None:
             end_run(row, RunStatus.FAILED, timezone.now(), problem=problem)
             tell(row)
@@ -440,7 +301,7 @@ def _keep_failed(pk: int, token: str, problem: str) -> bool:
 
 def _keep_cancelled(pk: int, token: str) -> bool:
     with transaction.atomic(durable=True):
-        row = _ours(pk, token)
+        row = claimed_run(pk, token)
         if row is not None:
             cancel_now(row, timezone.now())
             tell(row)

@@ -18,9 +18,8 @@ from django.db.models import Q
 from django.http import Http404
 from django.utils import timezone
 
-from actions.arguments import parse_arguments
 from actions.errors import ActionsError, InvalidDecision
-from actions.redaction import HIDDEN, redact_arguments
+from actions.redaction import HIDDEN
 from actions.rules import MAX_REASON_CHARS, as_column, check_text, has_visible_text
 from agents.gates import check_edit
 from agents.runs import DECISIONS, Expiry, Gate, RunType
@@ -29,6 +28,7 @@ from console.access import Person, Right, may, visible
 from console.models import Approval, ApprovalState, Run, RunStatus
 from console.services.decisions import is_same_person
 from console.services.run_rows import add_event, end_run, enter, lock_run, make_due, tell, type_of
+from console.shapes import arguments_json
 from console.tool_rules import rule_of
 
 MAX_LISTED = 200
@@ -116,8 +116,7 @@ def why_not_answer(row: Approval, by: Person) -> str:
 def shown_args(row: Approval, *, edited: bool = False) -> Any:
     """The arguments as they may be shown: without secrets, and without what the tool's policy hides. JSON, or a text that is none."""
     text = row.edited_args if edited else row.args
-    arguments = redact_arguments(parse_arguments(text), rule_of(row.tool).redacted)
-    return arguments.text if arguments.value is None or arguments.problems else json.loads(arguments.text)
+    return arguments_json(text, rule_of(row.tool))
 
 
 # --- answering -------------------------------------------------------------------------------------------------------

@@ -91,6 +91,11 @@ def is_busy(run: Run, now: datetime) -> bool:
     return run.held_until is not None and run.held_until > now
 
 
+def is_undoing(run: Run) -> bool:
+    """Whether what is to be done about it is to take back what it did."""
+    return run.status not in LIVE and run.undoing == Undoing.RUNNING
+
+
 def sentence(text: str) -> str:
     """A problem as the row keeps it: one text, redacted, of bounded length."""
     return as_column(redact_text(text))[:MAX_PROBLEM_CHARS]

@@ -1,7 +1,7 @@
 """Run types of the tests: a scripted model that makes the calls of its input, one turn after the other; effects are lines of files outside.
 
 A tool stops where a file `stop-before-<whom>` or `stop-after-<whom>` stands in the folder of effects, says so by `at-...`, and goes on once
-the file is gone; with a file `vague-<tool>` it does not know whether it happened.
+the file is gone; with `vague-<tool>` it does not know whether it happened, with `fails-<tool>` it fails.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ def _stop(point: str) -> None:
 def _happens(tool: str, key: str, **what: Any) -> str:
     place = next(iter(str(value) for name, value in what.items() if name != "amount"))
     _stop(f"before-{place}")
+    if (folder() / f"fails-{tool}").exists():
+        raise RuntimeError("it was refused")
     with (folder() / f"{tool}.jsonl").open("a") as file:
         file.write(json.dumps({"key": key, **what}) + "\n")
     _stop(f"after-{place}")

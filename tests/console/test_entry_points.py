@@ -32,6 +32,7 @@ from console.models import (
     HandOver,
     Inquiry,
     Note,
+    Run,
     Verification,
 )
 from console.services.bulk import draft_selected, review
@@ -86,6 +87,7 @@ OTHER_PAGES = {
     *("mfa_list_webauthn", "mfa_add_webauthn", "mfa_edit_webauthn", "mfa_remove_webauthn"),
 }
 _ACTION = "/api/v1/actions/{store}/{agent}/{seq}"
+_RUN = "/api/v1/runs/{run_id}"
 GATED_ROUTES = {
     ("post", f"{_ACTION}/decision"),
     ("delete", f"{_ACTION}/decision"),
@@ -109,7 +111,17 @@ OTHER_ROUTES = {
     ("post", "/api/v1/agents/{store}/{agent}/eviction"),
     ("get", "/api/v1/audit"),
     ("get", "/api/v1/agents/{store}/{agent}/replay"),
+    ("get", "/api/v1/runs"),
+    ("post", "/api/v1/runs"),
+    ("get", _RUN),
+    ("get", f"{_RUN}/events"),
+    ("get", f"{_RUN}/compensation"),
+    *(("post", f"{_RUN}/{gesture}") for gesture in ("cancel", "resume", "restart", "done", "compensate")),
+    ("get", "/api/v1/approvals"),
+    ("get", "/api/v1/approvals/{approval_id}"),
+    ("post", "/api/v1/approvals/{approval_id}"),
 }
+"""Of runs: they decide no action; tests/console/test_api_runs.py asks each as everybody."""
 GATED_COMMANDS = {
     "settle": ["done", "--reason", "seen in the dashboard"],
     "approve": ["--reason", "seen in the dashboard"],
@@ -125,10 +137,21 @@ ROW_OF_TASK: dict[str, type[Model] | None] = {
     "deliver_correction": Correction,
     "advance_batch": Batch,
     "ask": Inquiry,
+    "advance_run": Run,
+    "undo_run": Run,
     "notify": Channel,
     "verify": Verification,
     **dict.fromkeys(
-        ("sweep", "sweep_inquiries", "recheck_failed", "sweep_ends", "sweep_notices", "sign_checkpoints", "verify_all")
+        (
+            "sweep",
+            "sweep_inquiries",
+            "sweep_runs",
+            "recheck_failed",
+            "sweep_ends",
+            "sweep_notices",
+            "sign_checkpoints",
+            "verify_all",
+        )
     ),
     "send_password_link": None,
 }
@@ -200,6 +223,10 @@ def what_is_sent(ref: ActionRef, row: Decision | None, page: dict[str, str]) -> 
         "correction_id": f"correction-{ref.seq}",
         "batch_id": f"batch-{ref.seq}",
         "note_id": f"note-{ref.seq}",
+        "type": "errand",
+        "input": {"turns": []},
+        "decision": "approve",
+        "seen": "0",
     }
     return {**page, **said, "decision_id": row.decision_id if row else f"decision-{ref.seq}"}
 
@@ -256,7 +283,8 @@ def try_routes(
             continue
         ref = payment(writer, seq)
         row = begin(ref)
-        address = path.removeprefix("/api/v1/").format(store="main", agent="billing-7", seq=seq)
+        about = {"run_id": "run-0", "approval_id": "0"}  # there is none: whoever has no right learns no more than that
+        address = path.removeprefix("/api/v1/").format(store="main", agent="billing-7", seq=seq, **about)
         if method == "delete":
             yield f"{method} {path}", ref, caller.delete(address)[0]
             continue

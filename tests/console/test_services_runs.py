@@ -20,9 +20,10 @@ from actions.errors import InvalidDecision
 from actions.records import ActionRef
 from console.models import Run, RunEvent
 from console.run_types import UnknownRunType
-from console.services import advancing, runs
-from console.services.advancing import advance_run, claim_due_runs, free_the_lost, wake_parked
+from console.services import advancing, run_claims, runs
+from console.services.advancing import advance_run
 from console.services.decide import DecisionRequest, decide
+from console.services.run_claims import claim_due_runs, free_the_lost, wake_parked
 from console.services.run_rows import OpenCalls, RunNotPossible
 from console.services.runs import (
     IdempotencyConflict,
@@ -51,7 +52,7 @@ WHY = "seen in the dashboard"
 
 def as_if_dead(run: Run, *, ago: timedelta = timedelta(minutes=1)) -> None:
     """A worker took it so long ago and was never heard of again."""
-    assert advancing._take(run.pk)
+    assert run_claims.take_claim(run.pk)
     Run.objects.filter(pk=run.pk).update(held_until=timezone.now() + timedelta(seconds=150) - ago)
 
 
@@ -282,14 +283,14 @@ def as_if_still(run: Run, ago: timedelta) -> None:
 
 def test_a_worker_that_lost_its_claim_writes_nothing(memory: RecordWriter, ana: User) -> None:
     run = start(ana, SEND)
-    token = advancing._take(run.pk)
+    token = run_claims.take_claim(run.pk)
     assert token
     as_if_still(run, timedelta(minutes=1))
     assert free_the_lost(10) == 1
     step = advancing.Step(state=advancing.StepState.DONE, checkpoint="c", result="stale")
     kind = runs.find_run_type("errand")
 
-    assert not advancing._renew(run.pk, token)
+    assert not run_claims.renew_claim(run.pk, token)
     assert not advancing._keep(run.pk, token, kind, step, busy=timedelta(0))
     assert not advancing._keep_failed(run.pk, token, "stale")
 
@@ -299,7 +300,7 @@ def test_a_worker_that_lost_its_claim_writes_nothing(memory: RecordWriter, ana: 
 
 def test_a_step_that_kills_one_worker_after_the_other_fails_the_run(memory: RecordWriter, ana: User) -> None:
     run = start(ana, SEND)
-    for _ in range(advancing.MAX_LOST):
+    for _ in range(run_claims.MAX_LOST):
         as_if_dead(run)
         free_the_lost(10)
 

@@ -1,0 +1,174 @@
+"""Which runs are due, and who is at which: advancing one, or taking back what one did.
+
+The database alone knows what is due. A task may come twice or never, a worker may die at any point. Two things keep two workers from acting
+for one run: the claim on its row, without whose token nothing is written there, and its agent's lease, without which nothing is written
+in its records. The claim runs out after a step can take no longer, and is taken from who holds no lease: they have died.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from actions.errors import StoreError
+from actions.records import OPEN_STATUSES, Action, ActionClass
+from console.models import Parked, Run, RunStatus, Undoing
+from console.services.run_rows import add_event, end_run, is_undoing, make_due, put_down, tell
+from console.stores import UnknownStore, get_store
+
+log = logging.getLogger(__name__)
+
+ADVANCING = Q(status=RunStatus.RUNNING)
+UNDOING = Q(status__in=(RunStatus.FAILED, RunStatus.CANCELLED), undoing=Undoing.RUNNING)
+"""What a worker may be at."""
+STORE_PAUSE = timedelta(seconds=5)
+"""How long a run waits for a store or for its checkpoints' database."""
+FIRST_LOOK = timedelta(seconds=2)
+LAST_LOOK = timedelta(seconds=30)
+"""How long lies between two looks at a run whose calls are in doubt: at first, and once it has been so for minutes."""
+MAX_LOST = 10
+"""So many workers may be lost one after the other in one step; then it is the step that kills them."""
+ONE_LOOK = 200
+
+
+# --- what is due -----------------------------------------------------------------------------------------------------
+
+
+def claim_due_runs(limit: int, work: Q = ADVANCING) -> list[int]:
+    """Take up to `limit` runs whose time has come, oldest first, and put them off by RUN_QUEUED_S: two sweeps never take the same one.
+    A task that is lost costs only that time."""
+    now = timezone.now()
+    with transaction.atomic():
+        due = Run.objects.filter(work, _free(now), due_at__lte=now)
+        due = due.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("due_at", "pk")
+        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
+        Run.objects.filter(pk__in=pks).update(queued_until=now + timedelta(seconds=settings.RUN_QUEUED_S))
+    return pks
+
+
+def free_the_lost(limit: int) -> int:
+    """Make due what a worker was at that has died: its claim ran out, or its agent's lease is free. How many there were.
+
+    Whoever takes a claim gets the lease within moments and keeps it alive; one that is free a whole lease's time later is nobody's.
+    """
+    now = timezone.now()
+    old = now + timedelta(seconds=settings.RUN_CLAIM_S - settings.RUN_LEASE_S)
+    held = Run.objects.filter(ADVANCING | UNDOING, held_until__lte=old).order_by("held_until")
+    freed = 0
+    for run in held[:limit]:
+        if run.held_until is not None and run.held_until > now and not _is_lease_free(run):
+            continue
+        freed += _free_one(run, now)
+    return freed
+
+
+def _is_lease_free(run: Run) -> bool:
+    try:
+        lease = get_store(run.store).find_lease(run.run_id)
+    except (StoreError, UnknownStore) as exc:
+        log.warning("whether run %s is lost cannot be told: %s", run.run_id, exc)
+        return False  # the claim runs out by itself
+    return lease is None or not lease.is_live
+
+
+def _free_one(run: Run, now: datetime) -> bool:
+    with transaction.atomic():
+        row = Run.objects.select_for_update().filter(pk=run.pk, token=run.token, held_until=run.held_until).first()
+        if row is None:
+            return False
+        row.resumes, row.lost_steps = row.resumes + 1, row.lost_steps + 1
+        problem = f"{row.lost_steps} workers were lost one after the other in the same step"
+        if row.lost_steps < MAX_LOST:
+            _again(row, now)
+            add_event(row, "resumed", reason="the worker that was at it is gone", lost=row.lost_steps)
+        elif is_undoing(row):
+            put_down(row)
+            row.undoing = Undoing.STOPPED
+            row.save()
+            add_event(row, "undo_stopped", problem=problem)
+        else:
+            end_run(row, RunStatus.FAILED, now, problem=problem)
+        tell(row)
+    return True
+
+
+def _again(row: Run, now: datetime) -> None:
+    """Due once more for what was being done with it. Saves."""
+    if is_undoing(row):
+        put_down(row)
+        row.due_at = now
+    else:
+        make_due(row, now)
+    row.save()
+
+
+def wake_parked(limit: int) -> int:
+    """Make due the runs whose calls in doubt are settled by now. How many there were. One bounded read for each that is looked at."""
+    now = timezone.now()
+    parked = Run.objects.filter(ADVANCING | UNDOING, parked=Parked.OPEN_CALLS, due_at=None, held_until=None)
+    woken = 0
+    for run in parked.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("queued_until", "pk")[:limit]:
+        try:
+            read = get_store(run.store).read_actions(OPEN_STATUSES, limit=ONE_LOOK, agent=run.run_id)
+        except (StoreError, UnknownStore):
+            Run.objects.filter(pk=run.pk).update(queued_until=now + STORE_PAUSE)
+            continue
+        found = [one.action for one in read.readings if isinstance(one.action, Action)]
+        in_doubt = [one for one in found if one.action_class is ActionClass.EXTERNAL]
+        age = now - (run.stepped_at or run.created_at)
+        # What is idempotent and open is made again with its key by the next step: now and then, not every two seconds.
+        if in_doubt or len(found) < len(read.readings) or (_counts(found) and age < LAST_LOOK):
+            Run.objects.filter(pk=run.pk).update(queued_until=now + min(max(age / 10, FIRST_LOOK), LAST_LOOK))
+            continue
+        woken += _wake(run, now)
+    return woken
+
+
+def _counts(found: Sequence[Action]) -> bool:
+    return any(one.action_class is not ActionClass.PURE for one in found)
+
+
+def _wake(run: Run, now: datetime) -> bool:
+    with transaction.atomic():
+        waiting = Run.objects.filter(ADVANCING | UNDOING, parked=Parked.OPEN_CALLS, due_at=None, pk=run.pk)
+        row = waiting.select_for_update().first()
+        if row is None:
+            return False
+        _again(row, now)
+        add_event(row, "resumed", reason="the calls that were in doubt are settled")
+        tell(row)
+    return True
+
+
+# --- the claim -------------------------------------------------------------------------------------------------------
+
+
+def _free(now: datetime) -> Q:
+    return Q(held_until=None) | Q(held_until__lte=now)
+
+
+def take_claim(pk: int, work: Q = ADVANCING) -> str | None:
+    """The claim to a run that is due; None where somebody else has it, or nothing is to be done."""
+    now, token = timezone.now(), uuid.uuid4().hex
+    taken = Run.objects.filter(work, _free(now), pk=pk, due_at__lte=now).update(
+        held_until=now + timedelta(seconds=settings.RUN_CLAIM_S), token=token
+    )
+    return token if taken == 1 else None
+
+
+def renew_claim(pk: int, token: str, work: Q = ADVANCING) -> bool:
+    """Whether it is still ours; then for another while."""
+    until = timezone.now() + timedelta(seconds=settings.RUN_CLAIM_S)
+    return Run.objects.filter(work, pk=pk, token=token).update(held_until=until) == 1
+
+
+def claimed_run(pk: int, token: str, work: Q = ADVANCING) -> Run | None:
+    """The row, locked, if the claim is still ours. In the caller's transaction."""
+    return Run.objects.select_for_update().filter(work, pk=pk, token=token).first()
