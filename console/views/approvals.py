@@ -42,14 +42,16 @@ from console.store_news import told
 from console.stores import UnknownStore, get_store
 from console.texts import take_texts
 from console.tool_rules import read_rules
-from console.untrusted import PREVIEW_CHARS
+from console.untrusted import PREVIEW_CHARS, editable
 from console.views.gate import signed_in
 from console.words import GATE_ANSWERS
 
 LISTED = 200
 TURNS_SHOWN = 4
 CALLS_SHOWN = 20
-MAX_WORDS = 4_000
+MAX_WORDS = 2_000
+MAX_SHOWN = 1_200_000
+"""Characters of arguments shown whole, as on the page of an action."""
 _WITH_WORDS = frozenset({"reject", "respond"})
 _STATE_OF = {"approve": "approved", "edit": "edited", "reject": "rejected", "respond": "responded"}
 
@@ -186,11 +188,12 @@ def _page(request: HttpRequest, found: Approval, said: _Said, *, status: int = 2
         "run": found.run,
         "sees_run": sees_run,
         "sees_words": may(request.user, Right.READ, store=found.run.store),
-        "preview_chars": PREVIEW_CHARS,
+        "shown_chars": MAX_SHOWN if "whole" in request.GET else PREVIEW_CHARS,
         "answers": [one for one in allowed if one.value != "edit" or can_edit],
         "said": said,
         "chosen": said.decision if said.decision in found.allowed else "",
-        "args_typed": said.args if said.args and said.decision == "edit" else line.pretty,
+        "can_edit": can_edit and "edit" in found.allowed,
+        "args_typed": said.args if said.args and said.decision == "edit" else editable(line.arguments),
         "rows": min(24, max(4, line.pretty.count("\n") + 2)),
         "asks_who": line.is_pending and needs_proof(found, "approve"),
         "confirm_url": f"{reverse('confirm')}?{urlencode({'next': _address(found)})}",

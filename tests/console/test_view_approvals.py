@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -322,3 +323,15 @@ def test_a_get_changes_nothing_and_an_odd_text_is_refused(asked: Approval, ana: 
     assert send(client, asked, "respond", message="half \x00 a text").status_code == 422
     assert client.post("/approvals/").status_code == 405
     assert now(asked).state == "pending"
+
+
+def test_what_nobody_would_see_is_written_out_where_it_is_edited_and_comes_back_as_it_was(run: Run, ana: User) -> None:
+    row = an_approval(run, args={"order": "A-17", "amount": 1500, "to": "a\u202eb \ud83d"})
+    client = browser(ana)
+    html = client.get(page_of(row) + "?choose=edit").content.decode()
+    typed = unescape(html.split('id="args"')[1].split(">\n", 1)[1].split("</textarea>")[0])
+
+    assert "\\u202e" in typed
+    assert "\\ud83d" in typed
+    said = text_of(send(client, row, "edit", args=typed.replace("1500", "900")).content.decode())
+    assert "1 value differs" in said
