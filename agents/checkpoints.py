@@ -91,7 +91,7 @@ def list_steps(checkpointer: Any, run_id: str, *, limit: int) -> tuple[StoredSte
             number=int((one.metadata or {}).get("step", 0)),
             nodes=nodes_between(before, one) if before or (one.metadata or {}).get("step", 0) <= 0 else (),
         )
-        for one, before in zip(found, older, strict=True)
+        for one, before in zip(found, older, strict=False)
     )[:limit]
 
 

@@ -156,7 +156,7 @@ class _Run:
         loaded = self.load(before, tools, hooks)
         if loaded.problem:
             return _failed(loaded.problem, open_calls=opened)
-        if before is not None and not loaded.state.next:
+        if before is not None and not loaded.state.tasks:  # `next` leaves out tasks whose writes await the checkpoint
             return self._ended(loaded.state, opened)
         if opened:
             return Step(state=StepState.OPEN_CALLS, open_calls=opened)
@@ -248,7 +248,7 @@ class _Run:
             step = replace(step, cost=self._cost(loaded.state, state))
         except Exception as exc:
             return replace(step, state=StepState.FAILED, problem=f"what the step cost cannot be told: {one_line(exc)}")
-        if not state.next:
+        if not state.tasks:
             ended = self._ended(state, opened)
             return replace(step, state=ended.state, problem=ended.problem, result=ended.result)
         if state.interrupts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
@@ -16,6 +17,7 @@ from pydantic import ConfigDict, Field
 
 from actions.queries import MAX_LIMIT
 from actions.redaction import redact_text
+from agents.runs import RunTypeRefused
 from console import shapes
 from console.access import Person, sees_problems
 from console.api import (
@@ -31,7 +33,7 @@ from console.api import (
     _user,
     api,
 )
-from console.models import Approval, Run, RunEvent
+from console.models import Approval, Run
 from console.run_types import UnknownRunType
 from console.services.approvals import (
     AlreadyAnswered,
@@ -43,7 +45,7 @@ from console.services.approvals import (
     pending_approvals,
     shown_args,
 )
-from console.services.run_rows import LIVE, RUNS, list_events
+from console.services.run_rows import LIVE, MAX_EVENTS, RUNS, is_undoing, list_events
 from console.services.runs import (
     IdempotencyConflict,
     InvalidRunInput,
@@ -374,12 +376,14 @@ async def _stream(run_id: str, token: str, after: int) -> AsyncIterator[bytes]:
             if heard == PING:
                 yield b"event: ping\ndata:\n\n"
                 continue
-            found = await sync_to_async(_look, thread_sensitive=False)(run_id, token, after)
-            if found is None:
+            found = _Look()
+            while found.has_more:
+                found = await sync_to_async(_look, thread_sensitive=False)(run_id, token, after)
+                for event in found.events:
+                    after = event["number"]
+                    yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n".encode("ascii")
+            if found.is_hidden:
                 return
-            for event in found.events:
-                after = event["number"]
-                yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n".encode("ascii")
             if found.is_over:
                 yield b"event: end\ndata:\n\n"
                 return
@@ -392,24 +396,31 @@ async def _stream(run_id: str, token: str, after: int) -> AsyncIterator[bytes]:
         await changes.aclose()  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What is new of a run."""
+    """What is new of a run; `is_hidden`: whoever asks may not see it any more."""
 
-    def __init__(self, run: Run, events: tuple[RunEvent, ...]) -> None:
-        self.events = [shapes.run_event_json(event) for event in events]
-        self.is_over = run.status not in LIVE and run.undoing != "running"
+    events: tuple[dict[str, Any], ...] = ()
+    has_more: bool = True
+    is_over: bool = False
+    is_hidden: bool = False
 
 
-def _look(run_id: str, token: str, after: int) -> _Look | None:
-    """None where whoever asks may not see it any more. The connection goes back at once: the stream lives for minutes."""
+def _look(run_id: str, token: str, after: int) -> _Look:
+    """One bounded look. The connection goes back at once: the stream lives for minutes."""
     try:
         caller = find_caller(token)
         if caller is None or caller.user is None:
-            return None
+            return _Look(is_hidden=True, has_more=False)
         run = get_run(run_id, by=caller.user)
-        return _Look(run, list_events(run, after=after))
+        found = list_events(run, after=after)
+        return _Look(
+            events=tuple(shapes.run_event_json(event) for event in found),
+            has_more=len(found) == MAX_EVENTS,
+            is_over=run.status not in LIVE and not is_undoing(run),
+        )
     except (Http404, PermissionDenied):
-        return None
+        return _Look(is_hidden=True, has_more=False)
     finally:
         if not connection.in_atomic_block:
             connection.close()
@@ -430,6 +441,11 @@ def _approval(row: Approval) -> dict[str, Any]:
 @_on(UnknownRunType)
 def _unknown_type(request: HttpRequest, exc: UnknownRunType) -> HttpResponse:
     return _error(422, "unknown_type", str(exc))
+
+
+@_on(RunTypeRefused)
+def _types_refused(request: HttpRequest, exc: RunTypeRefused) -> HttpResponse:
+    return _error(409, "not_possible", f"the run types of this installation cannot be used: {exc}")
 
 
 @_on(InvalidRunInput)

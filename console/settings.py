@@ -268,7 +268,9 @@ RUN_TYPES = tuple(env.words("RUN_TYPES"))  # modules that declare run types, age
 RUN_TYPES_STRICT = env.boolean("RUN_TYPES_STRICT", False)  # a design gap is an error instead of a warning
 RUN_LEASE_S = env.integer("RUN_LEASE_S", 15, lowest=1, highest=300)  # after so long a run whose worker died goes on elsewhere
 RUN_CLAIM_S = CELERY_TASK_TIME_LIMIT + 30  # whoever is at a step for longer has died
-RUN_QUEUED_S = 15  # how long the sweep leaves a run to the task that was sent for it
+RUN_QUEUED_S = env.integer(
+    "RUN_QUEUED_S", 15, lowest=1, highest=300
+)  # how long the sweep leaves a run to the task that was sent for it
 RUN_STORE = env.text("RUN_STORE", next(iter(ACTION_STORES), ""))  # where the agents of new runs keep their records
 
 # --- Resolvers --------------------------------------------------------------------------------------------------------

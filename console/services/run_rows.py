@@ -21,7 +21,7 @@ from actions.redaction import redact_text, redact_value
 from actions.rules import MAX_REASON_CHARS, as_column, check_text, has_visible_text
 from agents.runs import RunType, RunTypeRefused
 from console.models import Approval, ApprovalState, Run, RunEvent, RunStatus, Undoing
-from console.run_types import UnknownRunType, find_run_type
+from console.run_types import UnknownRunType, find_run_type, run_types
 from console.services import journal
 from console.services.changes import bump
 
@@ -145,6 +145,14 @@ def _find_type(name: str) -> RunType | None:
         return find_run_type(name)
     except (UnknownRunType, RunTypeRefused):
         return None
+
+
+def type_names() -> tuple[str, ...]:
+    """The registered ones; none where the settings name what cannot be registered."""
+    try:
+        return tuple(run_types())
+    except RunTypeRefused:
+        return ()
 
 
 def compensates_itself(run: Run) -> bool:

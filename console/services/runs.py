@@ -46,9 +46,10 @@ from console.services.run_rows import (
     tell,
     tools_of,
     tools_of_type,
+    type_names,
     type_of,
 )
-from console.stores import UnknownStore, get_agent_store, run_checkpoints
+from console.stores import UnknownStore, get_agent_store, run_checkpoints, store_names
 
 __all__ = [
     "IdempotencyConflict",
@@ -238,11 +239,16 @@ def list_runs(
 
 
 def _visible(by: Person) -> Q:
-    """Who may read what a run may call sees it. There are few types in few stores, however many runs."""
+    """Who may read all that a run may call sees it; of a type or a store that is gone, who may read all of that store, or of every store."""
+    if may_all(by, Right.READ, store="", tools=()):
+        return Q()
     seen = Q(pk__in=[])
-    for store, kind in Run.objects.order_by().values_list("store", "type").distinct():
-        if may_all(by, Right.READ, store=store, tools=tools_of_type(kind)):
-            seen |= Q(store=store, type=kind)
+    for store in store_names():
+        if may_all(by, Right.READ, store=store, tools=()):
+            seen |= Q(store=store)
+            continue
+        kinds = [name for name in type_names() if may_all(by, Right.READ, store=store, tools=tools_of_type(name))]
+        seen |= Q(store=store, type__in=kinds)
     return seen
 
 

@@ -20,3 +20,10 @@ def line(request: pytest.FixtureRequest) -> Iterator[Line]:
     url = request.getfixturevalue("pg_url") if request.param == "postgres" else ""
     with opened_line(request.param, url) as opened:
         yield opened
+
+
+@pytest.fixture
+def quick() -> Iterator[Line]:
+    """In memory, for what no database has a part in."""
+    with opened_line("memory", "") as opened:
+        yield opened

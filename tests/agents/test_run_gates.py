@@ -68,70 +68,70 @@ def test_gates_of_one_turn_are_asked_at_once_and_what_stands_beside_them_runs_on
     ],
 )
 def test_what_is_refused_begins_no_action_and_the_model_reads_it(
-    line: Line, world: World, build: str, answer: dict[str, Any], words: str
+    quick: Line, world: World, build: str, answer: dict[str, Any], words: str
 ) -> None:
     kind = refund(world, [PAY], build=build, tools=tools_of(world, pay_gate=ALWAYS))
-    (asked,) = line.until(kind, StepState.ASKS).asked
+    (asked,) = quick.until(kind, StepState.ASKS).asked
 
-    line.until(kind, StepState.DONE, answers=said((asked, answer)))
+    quick.until(kind, StepState.DONE, answers=said((asked, answer)))
 
-    message = told(line.state(kind))["c1"]
+    message = told(quick.state(kind))["c1"]
     assert str(message.content).startswith(words)
     assert message.status == ("success" if answer["type"] == "respond" else "error")
-    assert (world.effects, actions_of(line.store, RUN)) == ([], [])
+    assert (world.effects, actions_of(quick.store, RUN)) == ([], [])
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_an_edit_is_what_is_recorded_and_called_and_the_model_is_told(line: Line, world: World, build: str) -> None:
+def test_an_edit_is_what_is_recorded_and_called_and_the_model_is_told(quick: Line, world: World, build: str) -> None:
     kind = refund(world, [PAY], build=build, tools=tools_of(world, pay_gate=ALWAYS))
-    (asked,) = line.until(kind, StepState.ASKS).asked
+    (asked,) = quick.until(kind, StepState.ASKS).asked
 
-    line.until(kind, StepState.DONE, answers=said((asked, {"type": "edit", "args": {"order": "A-17", "amount": 5}})))
+    quick.until(kind, StepState.DONE, answers=said((asked, {"type": "edit", "args": {"order": "A-17", "amount": 5}})))
 
     assert [effect["amount"] for effect in world.details] == [5]
-    assert [action.args for action in actions_of(line.store, RUN)] == ['{"amount": 5, "order": "A-17"}'] or [
-        action.args for action in actions_of(line.store, RUN)
+    assert [action.args for action in actions_of(quick.store, RUN)] == ['{"amount": 5, "order": "A-17"}'] or [
+        action.args for action in actions_of(quick.store, RUN)
     ] == ['{"order": "A-17", "amount": 5}']
-    content = str(told(line.state(kind))["c1"].content)
+    content = str(told(quick.state(kind))["c1"].content)
     assert content.startswith("A person changed the arguments of this call before it was made")
     assert content.endswith("pay done")
 
 
-def test_an_answer_to_something_else_reaches_nobody_and_the_question_stays(line: Line, world: World) -> None:
+def test_an_answer_to_something_else_reaches_nobody_and_the_question_stays(quick: Line, world: World) -> None:
     kind = refund(world, [PAY], tools=tools_of(world, pay_gate=ALWAYS))
-    (asked,) = line.until(kind, StepState.ASKS).asked
+    (asked,) = quick.until(kind, StepState.ASKS).asked
 
     for answer in (
         {"type": "approve", "digest": "0" * 64},
         {"type": "edit", "args": {"order": "A-17", "amount": "much"}},
         {"type": "shrug"},
     ):
-        step = line.step(kind, said((asked, answer)))
+        step = quick.step(kind, said((asked, answer)))
         assert (step.state, step.asked, step.checkpoint) == (StepState.ASKS, (asked,), "")
         assert step.problem.endswith("it is asked again")
 
     assert world.effects == []
 
 
-def test_a_rule_that_changed_since_asks_again_and_the_earlier_answer_counts_for_nothing(line: Line, world: World) -> None:
+def test_a_rule_that_changed_since_asks_again_and_the_earlier_answer_counts_for_nothing(quick: Line, world: World) -> None:
     old = refund(world, [PAY], tools=tools_of(world, pay_gate=ALWAYS))
-    (asked,) = line.until(old, StepState.ASKS).asked
+    (asked,) = quick.until(old, StepState.ASKS).asked
     kind = replace(old, tools=tools_of(world, pay_gate=replace(ALWAYS, needs_another=True)))
 
-    step = line.step(kind, said((asked, APPROVE)))
+    step = quick.step(kind, said((asked, APPROVE)))
 
     (anew,) = step.asked
     assert (step.state, world.effects) == (StepState.ASKS, [])
     assert anew.digest != asked.digest
-    assert line.until(kind, StepState.DONE, answers=said((anew, APPROVE))).result == "All done."
+    assert quick.until(kind, StepState.DONE, answers=said((anew, APPROVE))).result == "All done."
     assert world.effects == ["pay"]
 
 
-def test_a_gate_that_is_gone_asks_nobody(line: Line, world: World) -> None:
+def test_a_gate_that_is_gone_asks_nobody(quick: Line, world: World) -> None:
     old = refund(world, [PAY], tools=tools_of(world, pay_gate=ALWAYS))
-    line.until(old, StepState.ASKS)
+    quick.until(old, StepState.ASKS)
 
-    line.until(replace(old, tools=tools_of(world)), StepState.DONE)
+    quick.until(replace(old, tools=tools_of(world)), StepState.DONE)
 
     assert world.effects == ["pay"]
 
@@ -197,19 +197,19 @@ def test_langchains_own_middleware_asks_in_the_same_rows(line: Line, world: Worl
     assert sorted((effect["tool"], effect.get("amount")) for effect in world.details) == [("pay", 5), ("tell", None)]
 
 
-def test_a_question_that_is_no_call_of_a_tool_fails_the_run_with_a_sentence(line: Line, world: World) -> None:
+def test_a_question_that_is_no_call_of_a_tool_fails_the_run_with_a_sentence(quick: Line, world: World) -> None:
     def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
         graph = StateGraph(MessagesState)
         graph.add_node("ask", lambda state: {"messages": [interrupt("Which colour?")]})
         graph.add_edge(START, "ask")
         return graph.compile(checkpointer=saver)
 
-    step = line.until(refund(world, graph=build), StepState.FAILED)
+    step = quick.until(refund(world, graph=build), StepState.FAILED)
 
     assert step.problem.startswith("the graph stopped to ask something that is no call of a tool")
 
 
-def test_gated_calls_that_a_node_makes_itself_are_asked_one_after_the_other_and_made_once(line: Line, world: World) -> None:
+def test_gated_calls_that_a_node_makes_itself_are_asked_one_after_the_other_and_made_once(quick: Line, world: World) -> None:
     def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
         pay = next((tool for tool in tools if tool.name == "pay"), None)
 
@@ -223,9 +223,9 @@ def test_gated_calls_that_a_node_makes_itself_are_asked_one_after_the_other_and_
         return graph.compile(checkpointer=saver)
 
     kind = refund(world, graph=build, tools=tools_of(world, pay_gate=ALWAYS))
-    (first,) = line.until(kind, StepState.ASKS).asked
-    (second,) = line.step(kind, said((first, APPROVE))).asked
+    (first,) = quick.until(kind, StepState.ASKS).asked
+    (second,) = quick.step(kind, said((first, APPROVE))).asked
 
     assert world.effects == ["pay"]
-    assert line.step(kind, said((second, APPROVE))).result == "pay donepay done"
+    assert quick.step(kind, said((second, APPROVE))).result == "pay donepay done"
     assert world.effects == ["pay", "pay"]

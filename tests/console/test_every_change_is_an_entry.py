@@ -363,6 +363,8 @@ ROUTES_BESIDE_THE_ACTION = {
     "resolve",
     "eviction",
 }
+ROUTES_OF_RUNS = {"runs", "cancel", "resume", "restart", "done", "compensate", "{approval_id}"}
+"""Each is an entry: tests/console/test_services_runs.py, test_services_approvals.py, test_services_undoing.py."""
 ROUTES_WITHOUT = {"claim"}
 
 TABLES = (
@@ -378,7 +380,7 @@ def test_every_way_in_is_said_to_change_something_or_not() -> None:
 
     assert known == {str(one.name) for one in pages(urls.urlpatterns)} | commands
     writing = {path.rpartition("/")[2] for method, path in operations() if method != "get"}
-    assert writing == ROUTES_BESIDE_THE_ACTION | ROUTES_WITHOUT
+    assert writing == ROUTES_BESIDE_THE_ACTION | ROUTES_OF_RUNS | ROUTES_WITHOUT
 
 
 @pytest.fixture

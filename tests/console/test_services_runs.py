@@ -364,6 +364,17 @@ def test_a_run_that_is_due_is_cancelled_at_once_and_makes_no_call(memory: Record
         cancel_run(run.run_id, by=ana, reason=WHY)
 
 
+def test_a_run_that_is_cancelled_while_its_worker_is_dead_ends_as_soon_as_that_is_found(memory: RecordWriter, ana: User) -> None:
+    run = start(ana, SEND)
+    as_if_dead(run)
+    assert cancel_run(run.run_id, by=ana, reason=WHY).status == "running"
+    free_the_lost(10)
+
+    drive(run)
+
+    assert (run.status, effects("send"), kinds_of(run)[-1]) == ("cancelled", [], "cancelled")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_run_that_a_worker_is_at_is_cancelled_after_that_step_and_its_call_is_not_cut_off(
     memory: RecordWriter, ana: User, errands: Path

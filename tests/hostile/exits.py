@@ -251,6 +251,9 @@ EXITS: tuple[Exit, ...] = (
         is_about_decisions=True,
     ),
     Exit(name="API replay", leave=lambda asker, agent: asker.json(f"/api/v1/agents/main/{agent}/replay"), check=check_json),
+    Exit(name="API run", leave=lambda asker, agent: asker.json(f"/api/v1/runs/{agent}"), check=check_json),
+    Exit(name="API runs", leave=lambda asker, _: asker.json("/api/v1/runs?limit=200"), check=check_json, is_list=True),
+    Exit(name="API approvals", leave=lambda asker, _: asker.json("/api/v1/approvals?limit=200"), check=check_json, is_list=True),
     Exit(name="open_actions", leave=lambda _asker, _: _printed("open_actions"), check=check_table, is_list=True),
     Exit(name="open_actions --json", leave=lambda _asker, _: _printed("open_actions", "--json"), check=check_json, is_list=True),
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
-from console.models import Grant
+from actions.redaction import redact_text
+from actions.rules import as_column
+from console.models import Approval, Grant, Run
 from console.services.decide import DecisionRequest, decide
 from console.services.tokens import create_user_token
 from tests.console.view_helpers import browser, text_of
@@ -40,6 +44,34 @@ def written(recall: RecordWriter, agent: str, hostile: Hostile) -> None:
     recall.action(agent, 3, tool=short or "x", args={"to": text}, status="failed", result=text, error=text, resolution=text)
 
 
+def asked(agent: str, hostile: Hostile) -> None:
+    """The same agent as a run that was begun with the text, broke over it once, and asks about a call with it."""
+    text = hostile.text[:FEW]
+    kept = as_column(redact_text(text))
+    run = Run.objects.create(
+        run_id=agent,
+        store="main",
+        type="errand",
+        type_version=1,
+        input=json.dumps({"text": text}),
+        status="waiting_approval",
+        started_by="ana",
+        problem=kept[:2_000],
+        result=kept,
+    )
+    Approval.objects.create(
+        approval_id=agent.replace("-", "0"),
+        run=run,
+        interrupt_id="i",
+        tool=as_column(hostile.text[:60].strip()) or "x",
+        args=json.dumps({"to": text, "body": hostile.text}),
+        digest="0" * 64,
+        description=as_column(text),
+        allowed=["approve", "reject"],
+        asked_at=timezone.now(),
+    )
+
+
 def decided(recall: RecordWriter, by: User) -> None:
     """A person settled one more call of each, and gave the text as a reason."""
     for number, agent in enumerate(AGENTS):
@@ -54,6 +86,7 @@ def asker(memory: RecordWriter, ana: User) -> Asker:
     """Everything of the corpus is written; who asks may see all of it."""
     for agent, hostile in AGENTS.items():
         written(memory, agent, hostile)
+        asked(agent, hostile)
     Grant.objects.create(user=ana, role="auditor")
     return Asker(client=browser(ana), token=create_user_token(ana))
 
