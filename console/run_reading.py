@@ -6,12 +6,9 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.http import Http404
 
-from actions.records import Action, ActionClass, ActionStatus
 from console.access import Person, Right, may_all
-from console.models import Approval, Run
+from console.models import Run
 from console.run_lines import EventLine, event_line
-from console.services.gates import gates_of
-from console.services.policies import policy_of, roles_of
 from console.services.run_rows import tools_of, tools_of_type
 from console.services.runs import get_run
 
@@ -70,32 +67,6 @@ def step_events(run: Run) -> list[EventLine]:
     steps = _steps(run)
     found = run.events.filter(kind="step").order_by("-number")[:STEPS_LOOKED_AT]
     return [event_line(event, steps.get(event.number, 0)) for event in found]
-
-
-def needs_proof(found: Approval, decision: str) -> bool:
-    """Whether the tool's policy wants a fresh proof of identity before this call is let through; saying no needs none."""
-    if decision not in ("approve", "edit"):
-        return False
-    policy = policy_of(found.tool)
-    return gates_of(
-        policy, _as_action(found), found.args, store=found.run.store, outcome="approved", roles=roles_of(policy)
-    ).needs_step_up
-
-
-def _as_action(found: Approval) -> Action:
-    """The call as it would be recorded, for rules that speak of calls."""
-    return Action(
-        agent=found.run.run_id,
-        seq=1,
-        tool=found.tool,
-        action_class=ActionClass.EXTERNAL,
-        key="",
-        args=found.args,
-        status=ActionStatus.STARTED,
-        epoch=1,
-        written_epoch=1,
-        started_at=0,
-    )
 
 
 def _steps(run: Run) -> dict[int, int]:

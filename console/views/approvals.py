@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from actions.digests import sha256_text
@@ -26,18 +25,19 @@ from console.identity import confirmed_at
 from console.models import Approval, ApprovalState
 from console.refusals import denied
 from console.run_lines import approval_line, call_lines, known_types
-from console.run_reading import find_visible_run, needs_proof
+from console.run_reading import find_visible_run
 from console.services.approvals import (
     AlreadyAnswered,
     ApprovalChanged,
     ApprovalVoid,
     InvalidAnswer,
+    ProofNeeded,
     answer,
     get_approval,
+    needs_proof,
     pending_approvals,
     why_not_answer,
 )
-from console.services.gates import is_confirmed
 from console.store_news import told
 from console.stores import UnknownStore, get_store
 from console.texts import take_texts
@@ -130,13 +130,6 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
             return _page(request, found, said)
         if sent.get("reviewed") != reviewed:
             return _page(request, found, replace(said, edits=edits, reviewed=reviewed))
-    if (
-        needs_proof(found, said.decision)
-        and not is_confirmed(confirmed_at(request), timezone.now())
-        and not why_not_answer(found, request.user)
-    ):
-        response = _page(request, found, replace(said, became="confirm"), status=403)
-        return denied(response, "confirm_identity", "a fresh proof of identity is asked for")
     try:
         answer(
             found.approval_id,
@@ -145,6 +138,7 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
             by=_user(request),
             args=args,
             message=said.message if said.decision in _WITH_WORDS else "",
+            confirmed_at=confirmed_at(request),
         )
     except ApprovalChanged:
         return _page(request, _now(request, found), replace(said, became="changed"), status=412)
@@ -157,6 +151,8 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
         return _page(request, _now(request, found), replace(said, became="void"), status=409)
     except InvalidAnswer as exc:
         return _again(request, found, said, "; ".join(exc.problems))
+    except ProofNeeded as exc:
+        return denied(_page(request, found, replace(said, became="confirm"), status=403), "confirm_identity", str(exc))
     except PermissionDenied as exc:
         response = _page(request, found, replace(said, became="denied", problem=str(exc)), status=403)
         return denied(response, "forbidden", str(exc))

@@ -16,6 +16,8 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from console import run_types
 from console.models import Approval, Run
+from console.services.approvals import ProofNeeded
+from console.services.approvals import answer as answer_it
 from console.services.policies import save_policy
 from tests.console.conftest import Cast
 from tests.console.shown_kinds import MODULE
@@ -313,6 +315,9 @@ def test_a_tool_that_asks_who_one_is_lets_nothing_through_before(asked: Approval
 
     assert answer.status_code == 403
     assert "confirm who you are first" in text_of(answer.content.decode())
+    assert now(asked).state == "pending"
+    with pytest.raises(ProofNeeded):
+        answer_it(asked.approval_id, decision="approve", seen=asked.digest, by=ana)  # as the API does, which proves nothing
     assert now(asked).state == "pending"
     assert send(client, asked, "reject", message="No need to prove that").status_code == 302
 

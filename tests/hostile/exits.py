@@ -234,7 +234,9 @@ EXITS: tuple[Exit, ...] = (
     *page("/runs/", name="runs", is_list=True),
     *page("/runs/{}/", name="run"),
     page("/approvals/", name="approvals", is_list=True)[0],
-    Exit(name="approval", leave=lambda asker, agent: asker.page(f"/approvals/{agent.replace('-', '0')}/"), check=check_whole_page),
+    Exit(
+        name="approval", leave=lambda asker, agent: asker.page(f"/approvals/{agent.replace('-', '0')}/"), check=check_whole_page
+    ),
     Exit(name="revealed", leave=lambda asker, agent: asker.revealed(f"/actions/main/{agent}/1/reveal/"), check=check_revealed),
     Exit(name="export csv", leave=lambda _asker, _: _exported("csv"), check=check_csv, is_list=True, is_about_decisions=True),
     Exit(
