@@ -27,6 +27,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolRuntime
+from langgraph.runtime import get_runtime
 from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -164,6 +165,7 @@ class DurableTool(BaseTool):
         if allowed.is_refused:
             return allowed.refused()
         action = self.calls.begin(self._shown(arguments))
+        self.process.begun(action)
         try:
             output = self._called(tool_call_id).run(self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs)
         except Exception as exc:
@@ -180,6 +182,7 @@ class DurableTool(BaseTool):
         if allowed.is_refused:
             return allowed.refused()
         action = await asyncio.to_thread(self.calls.begin, self._shown(arguments))
+        self.process.begun(action)
         try:
             output = await self._called(tool_call_id).arun(
                 self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
@@ -422,6 +425,7 @@ class _Process:
         # What LangGraph may run again by itself: calls that came back, by call id, and those of which something else is known.
         self._outputs: dict[str, tuple[str, str, Any]] = {}
         self._repeats: list[Action] = []
+        self._made: list[tuple[str, int, Action]] = []  # by this process: task, attempt at it, the call
 
     def enter(self, step: Entered) -> None:
         """Before anything else: which step of a run this process is in."""
@@ -527,6 +531,26 @@ class _Process:
                 if action.tool == tool.name and _comparable(self._whole_args(action)) == args:
                     self._repeats.remove(action)
                     return self._told_instead(tool, action, call_id)
+            earlier = self._of_earlier_attempt(tool.name, args)
+            return None if earlier is None else self._told_instead(tool, earlier, call_id)
+
+    def begun(self, action: Action) -> None:
+        """A call that is now made, and in which attempt at which task."""
+        if (attempt := _attempt()) is not None:
+            with self._lock:
+                self._made.append((*attempt, action))
+
+    def _of_earlier_attempt(self, tool: str, args: str) -> Action | None:
+        """A call that this task made before it was tried again by LangGraph's own retry policy, as it stands now; each once an attempt."""
+        task, attempt = _attempt() or ("", 1)
+        for made in self._made if attempt > 1 else ():
+            of_task, of_attempt, action = made
+            if of_task != task or of_attempt >= attempt or action.tool != tool or _comparable(self._whole_args(action)) != args:
+                continue
+            now = next((one for one in self.agent.recent_actions(_ACTIONS_READ) if one.seq == action.seq), action)
+            if not _may_run_again(now):
+                self._made[self._made.index(made)] = (task, attempt, action)
+                return now
         return None
 
     def returned(self, tool: DurableTool, call_id: str | None, action: Action, output: Any) -> None:
@@ -612,6 +636,15 @@ def _told_by(turns: Sequence[Turn], actions: Sequence[Action]) -> dict[int, Turn
             found[action_seq] = turn
             used.add(turn_seq)
     return found
+
+
+def _attempt() -> tuple[str, int] | None:
+    """The task of the graph that is running, and which attempt at it this is; None outside of a graph."""
+    try:
+        found = get_runtime().execution_info
+    except (RuntimeError, KeyError):
+        return None
+    return (found.task_id, found.node_attempt) if found is not None else None
 
 
 def _may_run_again(action: Action) -> bool:

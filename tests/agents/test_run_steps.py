@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.base import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import RetryPolicy
 
 from actions.errors import LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import ActionStatus
@@ -279,6 +280,39 @@ def test_the_trajectory_names_the_nodes_of_each_checkpoint_newest_first(line: Li
     assert [step.number for step in stored] == [3, 2, 1, 0, -1]
     assert [step.checkpoint for step in reversed(steps)] == [step.checkpoint for step in stored[:3]]
     assert read_trajectory(kind, RUN, checkpointer=line.saver, limit=1) == stored[:1]
+
+
+def test_a_node_that_langgraph_tries_again_repeats_no_call_that_happened_or_may_have(quick: Line, world: World) -> None:
+    tried: list[str] = []
+
+    def ask(what: str) -> str:
+        """Ask."""
+        tried.append(what)
+        raise TimeoutError
+
+    def node(state: Any) -> Any:
+        by_name["pay"].invoke(PAY[1])
+        by_name["pay"].invoke(PAY[1])  # as code means it: twice
+        by_name["ask"].invoke({"what": "more"})
+
+    def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
+        by_name.update({tool.name: tool for tool in tools})
+        graph = StateGraph(MessagesState)
+        graph.add_node("node", node, retry_policy=RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Exception))
+        graph.add_edge(START, "node")
+        return graph.compile(checkpointer=saver)
+
+    by_name: dict[str, Any] = {}
+    kind = refund(world, graph=build, tools=(*tools_of(world), RunTool(ask, "external")))
+
+    step = quick.step(kind)
+
+    assert (step.state, tried, world.effects) == (StepState.OPEN_CALLS, ["more"], ["pay", "pay"])
+    assert [(action.tool, action.status) for action in step.calls] == [
+        ("pay", ActionStatus.DONE),
+        ("pay", ActionStatus.DONE),
+        ("ask", ActionStatus.UNKNOWN),
+    ]
 
 
 # --- the lease ---

@@ -123,7 +123,10 @@ def test_a_sweep_goes_on_with_a_batch_that_stands_still_and_leaves_a_preview_alo
 def test_beat_knows_every_sweep() -> None:
     app.loader.import_default_modules()
     scheduled = {entry["task"] for entry in current_app.conf.beat_schedule.values()}
-    sweeps = ("sweep", "sweep_inquiries", "recheck_failed", "sweep_ends", "sweep_notices", "sign_checkpoints", "verify_all")
+    sweeps = (
+        *("sweep", "sweep_inquiries", "sweep_runs", "recheck_failed", "sweep_ends", "sweep_notices", "sign_checkpoints"),
+        "verify_all",
+    )
     assert scheduled == {f"console.tasks.{name}" for name in sweeps}
     assert scheduled <= set(app.tasks)
 
