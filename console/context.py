@@ -6,11 +6,12 @@ import json
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from console.access import Right, has_any_role, may, may_somewhere
-from console.models import Preferences
+from console.models import Preferences, Run
 from console.services.incidents import visible_open_incidents
 from console.services.people import preferences_of
 from console.services.sweeps import is_late
@@ -41,8 +42,13 @@ _HTMX = {
 HTMX_CONFIG = json.dumps(_HTMX, separators=(",", ":"))
 
 
+def has_runs() -> bool:
+    """Whether this console has to do with durable runs at all: a type is named in its settings, or there was one once."""
+    return bool(settings.RUN_TYPES) or Run.objects.exists()
+
+
 def console(request: HttpRequest) -> dict[str, Any]:
-    """For the base template. One query for the roles of the user, none for strangers."""
+    """For the base template. One query for the roles of the user, one for the menu, none for strangers."""
     user = getattr(request, "user", None)
     mine = preferences_of(user) if user else Preferences()
     # Who is known is lit as they chose; who chose nothing, as this browser was lit last.
@@ -59,6 +65,7 @@ def console(request: HttpRequest) -> dict[str, Any]:
         # Read with the person of the request (backends.py); of nobody else is it asked.
         "swept_at": user.swept_at if user and known and is_late(*_swept(user)) else None,
         # One query, asked only where the banner is drawn.
+        "has_runs": SimpleLazyObject(has_runs) if known else False,
         "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),
     }
 

@@ -65,6 +65,11 @@ def pretty(arguments: Arguments) -> str:
     return arguments.text if arguments.value is None else _indented(arguments.value, "")
 
 
+def editable(arguments: Arguments) -> str:
+    """The same for a field in which somebody changes it: what would not be seen stands there as JSON writes it, `\\u202e`."""
+    return "".join(char if char == "\n" or not is_hidden(char) else json.dumps(char)[1:-1] for char in pretty(arguments))
+
+
 def _indented(value: Any, margin: str) -> str:
     inner = margin + "  "
     if isinstance(value, dict) and value:

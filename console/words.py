@@ -227,3 +227,64 @@ BATCH_STATES: Mapping[str, Word] = {
     "undone": Word("withdrawn", "what was not written yet is withdrawn, as far as that was possible"),
     "finished": Word("finished", "every call has its outcome"),
 }
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+class RunWord(NamedTuple):
+    """What a run or an approval is in: a word, the state whose colour and the shape that stand for it, and what it means."""
+
+    word: str
+    state: str
+    shape: str
+    says: str
+
+
+RUN_STATUSES: Mapping[str, RunWord] = {
+    "running": RunWord("running", "in_flight", "in_flight", "a worker advances it, step by step"),
+    "waiting_approval": RunWord("waits for approval", "waiting", "waiting", "a person has to agree to a call; no worker is held"),
+    "failed": RunWord("failed", "failed", "failed", "it stopped; what its calls did stands in their records"),
+    "done": RunWord("done", "done", "done", "it came to its end"),
+    "cancelled": RunWord("cancelled", "withdrawn", "withdrawn", "a person stopped it; what had happened stays"),
+}
+PARKED: Mapping[str, RunWord] = {
+    "open_calls": RunWord("a call is in doubt", "unknown", "unknown", "it goes on by itself once every call is settled"),
+    "lease": RunWord("its agent is held", "waiting", "waiting", "another process holds its agent; it goes on after that"),
+    "store": RunWord(
+        "no answer", "waiting", "waiting", "its store or its checkpoints do not answer; it is tried again by itself"
+    ),
+}
+UNDOING: Mapping[str, RunWord] = {
+    "running": RunWord("being taken back", "in_flight", "in_flight", "its calls are taken back, newest first"),
+    "stopped": RunWord(
+        "taking back stopped", "unknown", "unknown", "a compensation failed or is in doubt: a person says how it goes on"
+    ),
+    "done": RunWord("taken back", "abandoned", "withdrawn", "everything that can be taken back is"),
+}
+APPROVAL_STATES: Mapping[str, RunWord] = {
+    "pending": RunWord("waits for approval", "waiting", "waiting", "nothing is called before somebody answers"),
+    "approved": RunWord("approved", "done", "done", "it is called as it was asked"),
+    "edited": RunWord("approved with changes", "done", "done", "it is called with the changed arguments"),
+    "rejected": RunWord("rejected", "failed", "failed", "it is not called; the agent reads that a person said no"),
+    "responded": RunWord("answered", "abandoned", "withdrawn", "it is not called; the agent reads an answer in its place"),
+    "expired": RunWord("expired", "abandoned", "later", "nobody answered in time: nobody agreed, and nobody refused"),
+    "void": RunWord("void", "abandoned", "abandoned", "its run was cancelled, failed or asks anew: an answer would reach nobody"),
+}
+
+
+class GateAnswer(NamedTuple):
+    """One choice of the approval form."""
+
+    value: str
+    label: str
+    says: str
+    commit: str  # on the button
+
+
+GATE_ANSWERS: tuple[GateAnswer, ...] = (
+    GateAnswer("approve", "Approve", "It is called exactly as shown.", "Approve: let it be called"),
+    GateAnswer("edit", "Edit", "It is called with what you change.", "Look at the changes"),
+    GateAnswer("reject", "Reject", "It is not called. The agent reads that a person said no.", "Reject: it is not called"),
+    GateAnswer("respond", "Respond", "It is not called. The agent reads your words in its place.", "Respond in its place"),
+)

@@ -19,6 +19,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from actions.errors import ActionsError, InvalidDecision
+from actions.records import Action, ActionClass, ActionStatus
 from actions.redaction import HIDDEN
 from actions.rules import MAX_REASON_CHARS, as_column, check_text, has_visible_text
 from agents.gates import check_edit
@@ -27,6 +28,8 @@ from agents.steps import Answer, AskedCall
 from console.access import Person, Right, may, visible
 from console.models import Approval, ApprovalState, Run, RunStatus
 from console.services.decisions import is_same_person
+from console.services.gates import gates_of, is_confirmed
+from console.services.policies import policy_of, roles_of
 from console.services.run_rows import add_event, end_run, enter, lock_run, make_due, tell, type_of
 from console.shapes import arguments_json
 from console.tool_rules import rule_of
@@ -64,6 +67,10 @@ class ApprovalVoid(ActionsError):
     def __init__(self, approval: Approval, why: str) -> None:
         self.approval = approval
         super().__init__(why)
+
+
+class ProofNeeded(PermissionDenied):
+    """The tool's policy asks for a fresh proof of identity before the call is let through. Nothing was answered."""
 
 
 class InvalidAnswer(ActionsError):
@@ -113,6 +120,32 @@ def why_not_answer(row: Approval, by: Person) -> str:
     return ""
 
 
+def needs_proof(row: Approval, decision: str) -> bool:
+    """Whether the tool's policy wants a fresh proof of identity before this call is let through; saying no needs none."""
+    if decision not in ("approve", "edit"):
+        return False
+    policy = policy_of(row.tool)
+    return gates_of(
+        policy, _as_action(row), row.args, store=row.run.store, outcome="approved", roles=roles_of(policy)
+    ).needs_step_up
+
+
+def _as_action(row: Approval) -> Action:
+    """The call as it would be recorded, for rules that speak of calls."""
+    return Action(
+        agent=row.run.run_id,
+        seq=1,
+        tool=row.tool,
+        action_class=ActionClass.EXTERNAL,
+        key="",
+        args=row.args,
+        status=ActionStatus.STARTED,
+        epoch=1,
+        written_epoch=1,
+        started_at=0,
+    )
+
+
 def shown_args(row: Approval, *, edited: bool = False) -> Any:
     """The arguments as they may be shown: without secrets, and without what the tool's policy hides. JSON, or a text that is none."""
     text = row.edited_args if edited else row.args
@@ -130,13 +163,16 @@ def answer(
     by: User,
     args: Mapping[str, Any] | None = None,
     message: str = "",
+    confirmed_at: datetime | None = None,
 ) -> Approval:
     """What a person says of one call, on the record. The last answer that the run waits for makes it due.
 
-    `args` of an edit are whole; what was hidden from this person and comes back as it was shown keeps its value.
+    `args` of an edit are whole; what was hidden from this person and comes back as it was shown keeps its value. `confirmed_at`: when they
+    last proved who they are; None: never, as with a token.
 
     Raises:
-        Http404: as `get_approval`. PermissionDenied: as `why_not_answer`. In each case, as in the others, nothing was answered.
+        Http404: as `get_approval`. PermissionDenied: as `why_not_answer`. ProofNeeded: as `needs_proof`.
+            In each case, as in the others, nothing was answered.
         InvalidAnswer: a decision that this gate does not allow, arguments that the tool does not take, a message that is missing or too much.
         ApprovalChanged, AlreadyAnswered, ApprovalVoid: what stands there now.
     """
@@ -144,6 +180,8 @@ def answer(
     if why := why_not_answer(row, by):
         raise PermissionDenied(why)
     whole = _checked(row, decision, args, message)
+    if row.state == ApprovalState.PENDING and needs_proof(row, decision) and not is_confirmed(confirmed_at, timezone.now()):
+        raise ProofNeeded("the policy of this tool asks for a proof of identity within the last ten minutes")
     now = timezone.now()
     with transaction.atomic(durable=True):
         run = lock_run(row.run_id)

@@ -21,6 +21,7 @@ from actions.store.base import ActionStore
 from actions.times import SECOND
 from console.access import may_see_tool, visible, visible_stores
 from console.models import Decision, DecisionState, Definition, Policy, WrittenBy
+from console.run_lines import gaps_by_tool, known_types
 from console.services.decisions import of_actions
 from console.services.definitions import list_definitions
 from console.services.deliver import as_column
@@ -46,6 +47,7 @@ class ToolLine:
     refused: int
     median_s: int | None  # from the beginning of the call until it was settled here
     timed: int  # how many calls that median is over
+    unguarded_in: tuple[str, ...] = ()  # run types that call it with neither an approval gate nor a compensation
 
     @property
     def moves_money(self) -> bool:
@@ -57,7 +59,11 @@ class ToolLine:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        return tuple(design_gaps(self.policy, self.definition, self.classes, self.tool))
+        runs = [
+            f"Run type {name} calls it with neither an approval gate nor a compensation, and it cannot be undone."
+            for name in self.unguarded_in
+        ]
+        return (*design_gaps(self.policy, self.definition, self.classes, self.tool), *runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +106,8 @@ def read_registry(user: User) -> Registry:
     policies = {tool: policy for tool, policy in all_policies().items() if tool in seen or may_see_tool(user, tool)}
     definitions = {definition.name: definition for definition in list_definitions()}
     names = sorted({*seen, *policies}, key=lambda tool: (tool.casefold(), tool))
-    lines = tuple(_line(tool, seen.get(tool) or _Seen(), policies.get(tool), definitions) for tool in names)
+    unguarded = gaps_by_tool(known_types())
+    lines = tuple(_line(tool, seen.get(tool) or _Seen(), policies.get(tool), definitions, unguarded) for tool in names)
     return Registry(lines=lines, problems=problems, truncated=tuple(truncated))
 
 
@@ -112,7 +119,9 @@ def find_line(registry: Registry, tool: str) -> ToolLine | None:
 
 def empty_line(tool: str, policy: Policy, definition: Definition | None) -> ToolLine:
     """A tool that nobody has called yet."""
-    return _line(as_column(tool), _Seen(), policy, {definition.name: definition} if definition else {})
+    return _line(
+        as_column(tool), _Seen(), policy, {definition.name: definition} if definition else {}, gaps_by_tool(known_types())
+    )
 
 
 def design_gaps(policy: Policy, definition: Definition | None, classes: Collection[ActionClass], tool: str) -> Iterable[str]:
@@ -179,7 +188,13 @@ def _note_decisions(seen: dict[str, _Seen], user: User) -> None:
         line.refused += row["refused"]
 
 
-def _line(tool: str, seen: _Seen, policy: Policy | None, definitions: Mapping[str, Definition]) -> ToolLine:
+def _line(
+    tool: str,
+    seen: _Seen,
+    policy: Policy | None,
+    definitions: Mapping[str, Definition],
+    unguarded: Mapping[str, tuple[str, ...]],
+) -> ToolLine:
     policy = policy or Policy(tool=tool, version=0)
     return ToolLine(
         tool=tool,
@@ -193,4 +208,5 @@ def _line(tool: str, seen: _Seen, policy: Policy | None, definitions: Mapping[st
         refused=seen.refused,
         median_s=round(statistics.median(seen.took_s)) if seen.took_s else None,
         timed=len(seen.took_s),
+        unguarded_in=unguarded.get(tool, ()),
     )

@@ -483,4 +483,56 @@
     const { elt, path } = event.detail.requestConfig, { xhr } = event.detail, validator = xhr.getResponseHeader("ETag");
     if (xhr.status === 200 && validator && elt.id && elt.hasAttribute("data-live-part") && elt.getAttribute("hx-target") === "this") shown.set(elt.id, { path, validator });
   });
+
+  // --- approvals: keys lead to the form and choose; nothing is answered by a key ---
+  function answerWith(choice) {
+    const strip = document.activeElement.closest("#approvals .strip"), link = strip && find(".what a", strip);
+    if (link) { const url = new URL(link.href); url.searchParams.set("choose", choice); url.hash = "answer"; location.assign(url); return true; }
+    const radio = find(`#approval-form input[value="${choice}"]`);
+    if (!radio) return false;
+    radio.click();
+    find("#answer").scrollIntoView();
+    const field = find({ edit: "#args", reject: "#message", respond: "#message" }[choice] || "#none");
+    (field || radio).focus();
+    return true;
+  }
+  keys.a = () => answerWith("approve");
+  keys.e = () => answerWith("edit");
+  keys.x = () => { if (!answerWith("reject")) pick(); };
+  const search = keys["/"];
+  keys["/"] = () => { const text = find("[data-search]"); if (text) text.focus(); else search(); };
+  // What is typed about a call is this tab's until it is answered: proving who one is leads away from the page and back.
+  const keptForm = find("form[data-keep]"), KEPT = ["decision", "args", "message"];
+  if (keptForm) {
+    const key = mine + keptForm.dataset.keep, kept = sessionStorage.getItem(key), data = new FormData(keptForm);
+    const untouched = keptForm.hasAttribute("data-fresh") && !data.get("message");
+    if (kept && untouched) for (const [name, value] of JSON.parse(kept)) {
+      if (name === "decision" && data.get("decision")) continue;
+      if (value && keptForm.elements[name]) keptForm.elements[name].value = value;
+    }
+    keptForm.addEventListener("input", () => {
+      const now = new FormData(keptForm);
+      try { sessionStorage.setItem(key, JSON.stringify(KEPT.map((name) => [name, now.get(name) || ""]))); } catch { /* full: it lasts as long as the page */ }
+    });
+  }
+  const answered = find("#approval-status:not([data-state=pending])");
+  if (answered) for (const key of Object.keys(sessionStorage)) if (key.startsWith(mine + "approval:" + answered.dataset.of + ":")) sessionStorage.removeItem(key);
+  // Lists that refresh by themselves: who was at a line that is gone is at the next one, and what changed elsewhere is tinted.
+  let near = null, before = new Map();
+  const LISTS = "#approvals, #runs";
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    if (!event.detail.target.matches(LISTS)) return;
+    const strips = all(".strip", event.detail.target), at = strips.indexOf(document.activeElement.closest(".strip"));
+    before = new Map(strips.map((strip) => [strip.id, strip.dataset.version]));
+    near = at < 0 ? null : [...strips.slice(at), ...strips.slice(0, at).reverse()].map((strip) => strip.id);
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    const list = event.detail.target.matches(LISTS) && document.getElementById(event.detail.target.id);
+    if (!list) return;
+    for (const strip of all(".strip", list)) if (before.size && before.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
+    if (!near || (document.activeElement && document.activeElement.closest(LISTS))) return;
+    const strip = near.map((id) => document.getElementById(id)).find(Boolean);
+    ((strip && find(".what a", strip)) || find("#main")).focus({ preventScroll: true });
+    near = null;
+  });
 })();

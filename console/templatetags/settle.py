@@ -24,7 +24,7 @@ from console.history import changed_in
 from console.services.denials import words_of
 from console.services.people import zone_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
-from console.words import ENTRY_KINDS, STATES
+from console.words import ENTRY_KINDS, STATES, RunWord
 
 register = template.Library()
 
@@ -124,6 +124,12 @@ def state(name: str) -> SafeString:
         return shown(name, 80)
     word = STATES[name].word if name in STATES else name.replace("_", " ")
     return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+
+
+@register.simple_tag
+def stands(word: RunWord) -> SafeString:
+    """Where a run or an approval stands, as shape and word; what it means is said where the pointer rests."""
+    return format_html('<span class="state is-{}" title="{}">{} {}</span>', word.state, word.says, shape(word.shape), word.word)
 
 
 @register.inclusion_tag("agents/_lease.html")

@@ -14,7 +14,7 @@ from django_htmx.http import push_url
 
 from actions.errors import StoreError
 from actions.facts import LOWEST_RISK, CallKind
-from actions.queries import ActionItem, read_result
+from actions.queries import ActionItem, read_actions_of_agent, read_result
 from actions.records import ActionClass, ActionRef, Entry
 from console.access import Person, Right, item_or_404, may, may_somewhere, sees_problems
 from console.addresses import action_address
@@ -23,6 +23,8 @@ from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, NoteForm, new_decision_form
 from console.htmx import beside_queue, render_part, wants_partial
 from console.models import Claim, Decision, DecisionState
+from console.run_lines import call_lines, steps_of_calls
+from console.run_reading import run_of_agent, step_events
 from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
 from console.services.claimed import find_claim, renew
@@ -32,7 +34,7 @@ from console.services.notes import notes_on
 from console.services.resolve import open_calls_of, verdicts_of
 from console.store_news import told
 from console.stores import UnknownStore, find_server, get_store
-from console.tool_rules import rule_of
+from console.tool_rules import read_rules, rule_of
 from console.untrusted import PREVIEW_CHARS, pretty
 from console.views.gate import signed_in
 from console.views.stranded import stranded_page
@@ -41,6 +43,7 @@ from console.words import CLASSES, OUTCOMES, presets, state_says
 
 TURNS_SHOWN = 6
 ENTRIES_SHOWN = 50
+CALLS_OF_RUN = 200
 EVIDENCE_OFFERED = 3
 """Newest verdicts that the form offers to fill itself in from."""
 MAX_SHOWN = 1_200_000
@@ -130,8 +133,22 @@ def action_context(
         **world,
         **decision_context(request, item, form, verdicts=world["verdicts"]),
     }
+    context |= _in_run(request, item)
     context["aftermath"] = _aftermath(item, context["entries"])
     return context | (_agent(request, ref) if with_agent else {})
+
+
+def _in_run(request: HttpRequest, item: ActionItem) -> dict[str, Any]:
+    """The run whose call this is: its step, what it takes back, what took it back. Nothing for an agent that is no run's."""
+    run = run_of_agent(item.store, item.agent, request.user)
+    if run is None or item.seq is None:
+        return {}
+    try:
+        items = read_actions_of_agent(get_store(item.store), item.agent, limit=CALLS_OF_RUN, rules=read_rules())
+    except StoreError:
+        items = (item,)
+    calls = call_lines(items, steps_of_calls(step_events(run)))
+    return {"run": run, "in_run": next((line for line in calls if line.item.seq == item.seq), None)}
 
 
 def second_context(request: HttpRequest, item: ActionItem, decision: Decision | None) -> dict[str, Any]:

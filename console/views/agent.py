@@ -23,6 +23,7 @@ from console.access import (
 from console.checks import recent_check, recent_checks
 from console.forms import AgentFilters, problems_of
 from console.htmx import render_part
+from console.run_reading import run_of_agent
 from console.services.aftermath import aftermaths
 from console.services.agents import list_agents
 from console.services.briefing import next_briefing
@@ -111,6 +112,7 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "may_ask_all": any(i.action and may(request.user, Right.SETTLE, store=store, tool=i.action.tool) for i in open_actions),
         "is_newest": is_newest,
         "may_evict": _may_evict(request, store, found),
+        "run": run_of_agent(store, agent, request.user),
         "may_export": may(request.user, Right.EXPORT, store=store),
     }
     return render_part(request, "agents/agent.html", "agents/_agent.html", context)

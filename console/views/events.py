@@ -15,6 +15,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed, StreamingHttpResponse
 
 from console.access import has_any_role, visible_stores
+from console.services.run_rows import RUNS
 from console.watch import CHANGED, ENDED, watcher
 
 PING_S = 15.0
@@ -59,7 +60,9 @@ def _listener(request: HttpRequest) -> _Listener | None:
         if not isinstance(user, User):
             return None
         names = frozenset(store.name for store in visible_stores(user)) if has_any_role(user) else frozenset[str]()
-        return _Listener(request.session.session_key or "", names)
+        # Each step of each run is news for whoever looks at runs, and for nobody else.
+        about = frozenset({RUNS}) if names and request.GET.get("runs") else frozenset[str]()
+        return _Listener(request.session.session_key or "", names | about)
     finally:
         connection.close()
 

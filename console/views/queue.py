@@ -41,6 +41,7 @@ from console.stores import ActionStore
 from console.tool_rules import PolicyBook, read_book, read_rules
 from console.untrusted import show
 from console.views.action import action_context, claimed_by
+from console.views.approvals import waiting_context
 from console.views.approving import proposals_context
 from console.views.gate import signed_in
 from console.words import GROUPS, UNREADABLE_GROUP
@@ -165,7 +166,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "narrows": not batch_id and filters.narrows(wanted, [store.name for store in stores]),
     }
     if not wants_partial(request):
-        context |= proposals_context(request)
+        context |= waiting_context(request) | proposals_context(request)
     if opened and not wants_partial(request):
         context |= _opened(request, opened)
     return render_part(request, "queue/queue.html", "queue/_list.html", context)

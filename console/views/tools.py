@@ -21,6 +21,7 @@ from console.addresses import parse_tool, parse_typed_ref, tool_address
 from console.htmx import own_hosts, render_part
 from console.models import Policy
 from console.policy_form import Change, policy_changes, policy_groups, policy_values, read_policy
+from console.run_lines import known_types, words_of_types
 from console.services.definitions import list_definitions
 from console.services.policies import ChangedMeanwhile, InvalidPolicy, list_versions, policy_of, save_policy, windows_of
 from console.services.registry import ToolLine, empty_line, find_line, read_registry
@@ -50,8 +51,16 @@ def tools(request: HttpRequest) -> HttpResponse:
         "only_gaps": only_gaps,
         "gap_count": sum(1 for line in registry.lines if line.gaps),
         "reads_resolvers": may(request.user, Right.READ),
+        **_run_types(request),
     }
     return render_part(request, "tools/tools.html", "tools/_list.html", context)
+
+
+def _run_types(request: HttpRequest) -> dict[str, Any]:
+    """The registered run types of whose tools this person may see every one, and what is wrong with the registration."""
+    known = known_types()
+    seen = [kind for kind in words_of_types(known) if all(may_see_tool(request.user, one.name) for one in kind.tools)]
+    return {"run_types": seen, "run_types_problem": known.problem}
 
 
 @signed_in

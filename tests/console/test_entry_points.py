@@ -88,6 +88,8 @@ OTHER_PAGES = {
     *("export", "exports", "export-manifest", "verification", "verify-now"),
     *("agent-replay", "insight"),
     *("people", "person", "notifications", "channel", "confirm", "password-forgotten", "password-choose", "password-change"),
+    # What lets a run's call happen, or moves a run: tests/console/test_view_approvals.py and test_view_runs.py.
+    *("approvals", "approval", "runs", "run", "run-new", "run-cancel", "run-resume", "run-restart", "run-done", "run-undo"),
     *("settings", "settings-keys", "settings-mail", "settings-sessions"),
     *("account_login", "account_logout", "account_reauthenticate", "account_signup"),
     *("openid_connect_login", "openid_connect_callback", "socialaccount_connections", "socialaccount_signup"),
@@ -179,6 +181,8 @@ PARTS = {
     "uidb64": "MQ",
     "pk": 1,
     "key": UUID(int=1),
+    "run_id": "billing-7",
+    "approval_id": "approval-1",
     "batch_id": "",  # one is made for each
 }
 ENDS_THE_SESSION = ("account_logout", "logout")

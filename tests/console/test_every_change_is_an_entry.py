@@ -278,6 +278,9 @@ BESIDE_THE_ACTION = {
 }
 """What is about an action stands in its store's chain: tests/console/test_services_*.py, test_view_reveal.py, tests/store/."""
 ELSEWHERE = {
+    "approval": "tests/console/test_services_approvals.py",
+    **dict.fromkeys(("run-new", "run-cancel", "run-resume", "run-restart", "run-done"), "tests/console/test_services_runs.py"),
+    "run-undo": "tests/console/test_services_undoing.py",
     "export": "tests/console/test_view_audit.py",
     "export_audit": "tests/console/test_commands_audit.py",
     "retain_audit": "tests/console/test_commands_audit.py",
@@ -317,6 +320,7 @@ NO_ENTRY = {
     "it only reads": {
         *(
             "action",
+            *("approvals", "runs", "run"),
             "action-arguments",
             "action-result",
             "action-status",

@@ -266,8 +266,8 @@ def test_it_costs_the_same_however_long_the_story(
     client = browser(ana)
     client.get(path_of(ref))
 
-    # session, user, roles, policies, decision, notes, claim; inquiry, policy, incidents of it, open incidents
-    with django_assert_num_queries(11):
+    # session, user, roles, policies, decision, notes, claim; inquiry, policy, incidents of it, open incidents, runs, whether it is a run's
+    with django_assert_num_queries(13):
         client.get(path_of(ref))
 
 

@@ -293,8 +293,8 @@ def test_it_costs_the_same_with_2_rows_and_with_200(
         _count_calls(monkeypatch, name, asked)
 
     # session, user, roles, saved views, policies, claims, looks, decisions, notes, evidence, decisions without a store, proposals, hand-overs,
-    # open incidents
-    with django_assert_num_queries(14):
+    # open incidents, whether there are runs, approvals
+    with django_assert_num_queries(16):
         client.get("/")
 
     assert asked == ["read_actions", "read_outputs"]

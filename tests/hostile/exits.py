@@ -231,6 +231,12 @@ EXITS: tuple[Exit, ...] = (
     page("/agents/main/{}/", name="agent")[0],
     replace(page("/agents/main/{}/briefing/", name="briefing")[0], check=check_whole_page),
     page("/agents/", name="agents", is_list=True)[0],
+    *page("/runs/", name="runs", is_list=True),
+    *page("/runs/{}/", name="run"),
+    page("/approvals/", name="approvals", is_list=True)[0],
+    Exit(
+        name="approval", leave=lambda asker, agent: asker.page(f"/approvals/{agent.replace('-', '0')}/"), check=check_whole_page
+    ),
     Exit(name="revealed", leave=lambda asker, agent: asker.revealed(f"/actions/main/{agent}/1/reveal/"), check=check_revealed),
     Exit(name="export csv", leave=lambda _asker, _: _exported("csv"), check=check_csv, is_list=True, is_about_decisions=True),
     Exit(
