@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -24,8 +24,8 @@ from actions.rules import as_column
 from agents.calls import EndUnrecorded
 from agents.harness import DurableAgent, End, Resolver
 from agents.runs import Recovery, RunType, RunTypeRefused
-from agents.steps import AskedCall, Step, StepState, advance
-from console.models import Decision, DecisionState, Parked, Run, RunStatus
+from agents.steps import AskedCall, Step, StepState, StoredStep, advance, read_trajectory
+from console.models import Decision, DecisionState, Parked, Run, RunEvent, RunStatus
 from console.run_types import UnknownRunType, find_run_type
 from console.services.approvals import answers_of, ask_for, mark_spent
 from console.services.run_claims import FIRST_LOOK, ONE_LOOK, STORE_PAUSE, claimed_run, renew_claim, take_claim
@@ -45,6 +45,8 @@ from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
 
+FOUND = 20
+"""So many checkpoints are compared with what was told, after a worker died."""
 LEASE_PAUSE = timedelta(seconds=1)
 """How long it waits for somebody who has its agent: an operator's settle takes a moment."""
 
@@ -78,7 +80,7 @@ def advance_run(pk: int) -> bool:
     _let_go_of_the_database()
     began = monotonic()
     try:
-        step, is_ours = _step(run, kind, token)
+        done = _step(run, kind, token)
     except LeaseLive as exc:
         return _keep_parked(pk, token, Parked.LEASE, str(exc), LEASE_PAUSE)
     except (LeaseLost, LeaseNotHeld, StoreError, EndUnrecorded) as exc:
@@ -89,14 +91,19 @@ def advance_run(pk: int) -> bool:
     except Exception as exc:
         log_unexpected(log, f"advancing run {run.run_id}", exc)
         return _keep_failed(pk, token, f"something unexpected went wrong here: {name_of(exc)}")
-    return is_ours and _keep(pk, token, kind, step, busy=timedelta(seconds=monotonic() - began))
+    return done.is_ours and _keep(pk, token, kind, done.step, found=done.found, busy=timedelta(seconds=monotonic() - began))
 
 
-def _step(run: Run, kind: RunType, token: str) -> tuple[Step, bool]:
-    """One step under the agent's lease, and whether the claim was still ours when it ended. The lease is given back in any case.
+class _Done(NamedTuple):
+    """A step, whether the claim was still ours when it ended, and the checkpoints before it where some may have nobody who told of them."""
 
-    Raises what `advance` and the stores raise.
-    """
+    step: Step
+    is_ours: bool
+    found: tuple[StoredStep, ...] = ()
+
+
+def _step(run: Run, kind: RunType, token: str) -> _Done:
+    """One step under the agent's lease, which is given back in any case. Raises what `advance` and the stores raise."""
     given, answers = json.loads(run.input), answers_of(run)
     with DurableAgent.resume(
         get_agent_store(run.store),
@@ -106,8 +113,10 @@ def _step(run: Run, kind: RunType, token: str) -> tuple[Step, bool]:
     ) as agent:
         # The claim may have been taken from us before we had the lease: then whoever has it now waits for us to leave.
         if not renew_claim(run.pk, token):
-            return Step(state=StepState.GOING), False
+            return _Done(Step(state=StepState.GOING), False)
         with run_checkpoints() as checkpointer:
+            may_miss_some = run.lost_steps > 0 or run.parked != Parked.NO
+            found = read_trajectory(kind, run.run_id, checkpointer=checkpointer, limit=FOUND) if may_miss_some else ()
             step = advance(
                 kind,
                 run.run_id,
@@ -120,7 +129,7 @@ def _step(run: Run, kind: RunType, token: str) -> tuple[Step, bool]:
         if step.state is StepState.DONE and not kind.may_end_with_open_calls:
             step = _done_only_when_settled(step, agent)
         # Renewed before the lease goes: nobody takes the claim while what the step came to is being kept.
-        return step, renew_claim(run.pk, token)
+        return _Done(step, renew_claim(run.pk, token), found)
 
 
 def _done_only_when_settled(step: Step, agent: DurableAgent) -> Step:
@@ -198,7 +207,9 @@ def _let_go_of_the_database() -> None:
 # --- what is kept of it ----------------------------------------------------------------------------------------------
 
 
-def _keep(pk: int, token: str, kind: RunType, step: Step, *, busy: timedelta) -> bool:
+def _keep(
+    pk: int, token: str, kind: RunType, step: Step, *, found: Sequence[StoredStep] = (), busy: timedelta = timedelta(0)
+) -> bool:
     """What the step came to, in one transaction with its events and approvals; nothing where the claim is not ours any more."""
     now = timezone.now()
     with transaction.atomic(durable=True):
@@ -209,6 +220,7 @@ def _keep(pk: int, token: str, kind: RunType, step: Step, *, busy: timedelta) ->
         row.busy_ms += max(0, int(busy.total_seconds() * 1000))
         row.cost += step.cost
         row.lost_steps, row.problem, row.stepped_at = 0, "", now
+        _tell_of_found(row, found)
         if step.checkpoint:
             row.steps += 1
             mark_spent(row)
@@ -216,6 +228,18 @@ def _keep(pk: int, token: str, kind: RunType, step: Step, *, busy: timedelta) ->
         is_going = _decide(row, kind, step, now)
         tell(row, queue=not is_going or bool(step.open_calls))
     return is_going
+
+
+def _tell_of_found(row: Run, found: Sequence[StoredStep]) -> None:
+    """The checkpoints of workers that died before they could say so. What they cost nobody knows any more."""
+    if not found:
+        return
+    newest = RunEvent.objects.filter(run=row, kind="step").order_by("-number")[:FOUND]
+    told = {json.loads(event.detail).get("checkpoint") for event in newest}
+    for one in reversed(found):
+        if one.nodes and one.checkpoint not in told:
+            row.steps += 1
+            add_event(row, "step", checkpoint=one.checkpoint, nodes=list(one.nodes), kept_at=one.at, told_by="whoever came after")
 
 
 def _said(step: Step, busy: timedelta) -> dict[str, Any]:

@@ -82,6 +82,8 @@ def test_workers_killed_at_every_point_leave_a_doubt_at_most_and_never_a_second_
     gone, settled = "the worker that was at it is gone", "the calls that were in doubt are settled"
     assert [said["reason"] for said in details_of(before, "resumed")] == [gone, settled]
     assert [said["reason"] for said in details_of(kept, "resumed")] == [gone]
+    assert [bool(step.get("told_by")) for step in details_of(kept, "step")].count(True) == 1
+    assert len({run.steps for run in (before, after, kept)}) == 1
     assert not details_of(kept, "parked")
     assert not details_of(booked, "parked")
 

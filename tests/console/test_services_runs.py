@@ -281,6 +281,26 @@ def as_if_still(run: Run, ago: timedelta) -> None:
     Run.objects.filter(pk=run.pk).update(held_until=timezone.now() + timedelta(seconds=150) - ago)
 
 
+def test_a_step_whose_worker_died_before_it_could_say_so_is_not_made_again_and_its_checkpoint_is_told_of(
+    memory: RecordWriter, ana: User
+) -> None:
+    run, kind = start(ana, SEND), runs.find_run_type("errand")
+    undisturbed = drive(start(ana, LOOK))
+    while not effects("send"):
+        assert (token := run_claims.take_claim(run.pk))
+        assert advancing._step(Run.objects.get(pk=run.pk), kind, token).is_ours
+        as_if_still(run, timedelta(minutes=1))  # and it is never heard of again
+        assert free_the_lost(10) == 1
+
+    drive(run)
+
+    steps = details_of(run, "step")
+    assert (run.status, len(effects("send")), run.steps) == ("done", 1, undisturbed.steps)
+    assert len({step["checkpoint"] for step in steps}) == len(steps) == run.steps
+    assert [step["nodes"] for step in steps] == [step["nodes"] for step in details_of(undisturbed, "step")]
+    assert [bool(step.get("told_by")) for step in steps] == [True] * run.resumes + [False] * (run.steps - run.resumes)
+
+
 def test_a_worker_that_lost_its_claim_writes_nothing(memory: RecordWriter, ana: User) -> None:
     run = start(ana, SEND)
     token = run_claims.take_claim(run.pk)
@@ -291,7 +311,7 @@ def test_a_worker_that_lost_its_claim_writes_nothing(memory: RecordWriter, ana: 
     kind = runs.find_run_type("errand")
 
     assert not run_claims.renew_claim(run.pk, token)
-    assert not advancing._keep(run.pk, token, kind, step, busy=timedelta(0))
+    assert not advancing._keep(run.pk, token, kind, step)
     assert not advancing._keep_failed(run.pk, token, "stale")
 
     run.refresh_from_db()
