@@ -13,6 +13,7 @@ from tests.browser.conftest import SignedIn
 from tests.recall_writer import RecallWriter
 
 KEYS = ("j", "k", "o", "x", "c", "n", "r", "d", "f", "/", "?")
+OF_APPROVALS = ("a", "e", "x")  # tests/browser/test_approvals.py
 SEEN = """() => JSON.stringify([
     location.href, document.activeElement.id || document.activeElement.tagName,
     [...document.querySelectorAll("dialog[open]")].map((dialog) => dialog.id),
@@ -71,7 +72,7 @@ def test_each_key_does_what_the_help_says(queue: Page) -> None:
     press("Escape")
     press("?")
     expect(queue.locator("#help")).to_be_visible()
-    assert set(queue.locator("#help kbd").all_inner_texts()) == {*KEYS, "Ctrl", "Enter", "Esc"}
+    assert set(queue.locator("#help kbd").all_inner_texts()) == {*KEYS, *OF_APPROVALS, "Ctrl", "Enter", "Esc"}
     press("Escape")
     expect(queue.locator("#help")).to_be_hidden()
     press("Escape")
