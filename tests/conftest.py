@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -94,6 +94,20 @@ def _no_loop_runs_but_the_tests_own(request: pytest.FixtureRequest) -> Iterator[
     yield
     if running is not None:
         asyncio._set_running_loop(running)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Hostile text that a test let out (half a character in a log) would end the whole run: no worker of xdist could send its report."""
+    return _as_utf8((yield))
+
+
+def _as_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {name: _as_utf8(part) for name, part in value.items()}
+    return type(value)(map(_as_utf8, value)) if type(value) in (list, tuple) else value
 
 
 def _empty_tables() -> None:
