@@ -212,6 +212,26 @@ def test_its_piece_leaves_what_is_typed_alone(ana: User) -> None:
 # --- what people do about it -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("status", "undoing", "offered"),
+    [
+        ("done", "", set()),
+        ("failed", "", {"resume", "restart", "done", "undo"}),
+        ("cancelled", "running", set()),
+        ("cancelled", "stopped", {"restart", "done", "undo"}),
+        ("failed", "done", {"restart", "done"}),
+    ],
+)
+def test_a_run_offers_what_can_be_done_about_it_and_asks_no_reason_for_nothing(
+    ana: User, status: str, undoing: str, offered: set[str]
+) -> None:
+    a_run("run-1", status=status, undoing=undoing)
+    html = browser(ana).get("/runs/run-1/").content.decode()
+
+    assert {one for one in ("cancel", "resume", "restart", "done", "undo") if f"/runs/run-1/{one}/" in html} == offered
+    assert ('name="reason"' in html) is bool(offered)
+
+
 def test_cancelling_says_why_and_leads_back(ana: User) -> None:
     run = a_run("run-1")
     answer = browser(ana).post("/runs/run-1/cancel/", {"reason": "wrong customer"})
