@@ -173,11 +173,18 @@ def _checked_input(kind: RunType, given: Mapping[str, Any]) -> tuple[str, str]:
         kind.input.model_validate(given)
     except ValidationError as exc:
         # Never what was sent: it may hold anything.
-        problems = {".".join(map(str, one["loc"])): str(one["msg"])[:200] for one in exc.errors(include_input=False)[:20]}
+        problems = {".".join(map(str, one["loc"])): _words_of(one)[:200] for one in exc.errors(include_input=False)[:20]}
         raise InvalidRunInput(problems) from exc
     except RecursionError as exc:
         raise InvalidRunInput({"": "the input is nested too deeply"}) from exc
     return said, sha256_text(canonical_json([kind.name, given]))
+
+
+def _words_of(error: Mapping[str, Any]) -> str:
+    """What is wrong, for whoever filled in the form: without pydantic's prefix, and without a regular expression."""
+    if error["type"] == "string_pattern_mismatch":
+        return "it does not look like what is asked for"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -309,8 +309,9 @@ def test_the_form_has_a_field_for_each_value_of_the_schema(ana: User) -> None:
     for name in ("order", "amount", "channel", "notify", "tags"):
         assert f'name="in-{name}"' in html
     assert '<option value="letter"' in html
-    assert "The number of the order." in html
-    assert "More than 0" in text_of(html)
+    assert "The number of the order. At least" not in html
+    assert "The number of the order. At most 40 characters." in text_of(html)
+    assert "More than 0, at most 1000000." in text_of(html)
 
 
 def test_a_run_is_started_once_however_often_the_form_is_sent(ana: User) -> None:
@@ -331,6 +332,7 @@ def test_a_run_is_started_once_however_often_the_form_is_sent(ana: User) -> None
     [
         ({"in-order": ""}, "Field required"),
         ({"in-order": "x" * 41}, "at most 40 characters"),
+        ({"in-order": "A-17!"}, "it does not look like what is asked for"),
         ({"in-amount": "-3"}, "greater than 0"),
         ({"in-amount": "twelve"}, "decimal"),
         ({"in-tags": "[1"}, "this is no JSON"),
