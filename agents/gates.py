@@ -33,6 +33,8 @@ EDITED = (
     "A person changed the arguments of this call before it was made: {tool} was called with {args}. That was meant; do not make the call "
     "as you wrote it."
 )
+NOT_CALLED = "not_called"
+"""In the extra of the message that a person wrote in place of a call: for code that has to tell it from a result."""
 _BATCH = "action_requests"
 _PER_CALL = "tool_approval"
 
@@ -102,7 +104,10 @@ def needs_approval(gate: Gate, args: Mapping[str, Any]) -> bool:
 
 
 def check_edit(kind: RunType, tool: str, args: Mapping[str, Any]) -> list[str]:
-    """What is wrong with edited arguments by the tool's own schema, a line for each; empty where nothing is. Calls nothing."""
+    """What is wrong with edited arguments by the tool's own schema, a line for each; empty where nothing is. Calls nothing.
+
+    Read strictly, as JSON: a person who typed true or a text where an amount belongs did not mean a number, though pydantic would make one.
+    """
     declared = kind.tool(tool)
     if declared is None:
         return [f"run type {kind.name} has no tool {tool}"]
@@ -116,11 +121,15 @@ def check_edit(kind: RunType, tool: str, args: Mapping[str, Any]) -> list[str]:
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return problems
     try:
-        schema.model_validate({KEY_ARGUMENT: "", **args} if KEY_ARGUMENT in schema.model_fields else dict(args))
+        schema.model_validate_json(
+            json.dumps({KEY_ARGUMENT: "", **args} if KEY_ARGUMENT in schema.model_fields else dict(args)), strict=True
+        )
     except ValidationError as exc:
         for error in exc.errors(include_url=False, include_input=False, include_context=False):
             place = ".".join(map(str, error["loc"]))
-            if error["loc"] and error["loc"][0] in shown:
+            if error["type"] == "json_invalid":
+                problems.append("the arguments hold half a character, or are no JSON")
+            elif error["loc"] and error["loc"][0] in shown:
                 problems.append(f"{place}: {error['msg']}")
     return problems
 
@@ -154,7 +163,7 @@ def refusal(call: GatedCall, decision: Mapping[str, Any]) -> ToolMessage | None:
     """What the model reads instead of a result; None where the call is to be made."""
     kind, message = decision["type"], str(decision.get("message") or "")
     if kind == "respond":
-        return ToolMessage(content=message, name=call.tool, tool_call_id=call.call_id)
+        return ToolMessage(content=message, name=call.tool, tool_call_id=call.call_id, additional_kwargs={NOT_CALLED: True})
     if kind == "reject":
         words = REJECTED_FOR.format(tool=call.tool, reason=message) if message else ""
         content = words or REJECTED.format(tool=call.tool, call_id=call.call_id)

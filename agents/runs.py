@@ -79,7 +79,11 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The tool that takes a call back, and its arguments made of the call's (whole arguments, result text). None: nothing to take back."""
+    """The tool that takes a call back, and its arguments made of the call's (whole arguments, result text). None: nothing to take back.
+
+    Where a person settled the call, the result is what they wrote, if anything: a function that finds in it no number that it can be sure of
+    raises, and the walk backward stops and asks.
+    """
 
     tool: str
     arguments: Callable[[Mapping[str, Any], str], Mapping[str, Any] | None]

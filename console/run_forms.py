@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -104,7 +105,7 @@ def _field(name: str, part: Mapping[str, Any], outer: Mapping[str, Any], *, is_r
     return FormField(
         name=PREFIX + name,
         label=str(outer.get("title") or part.get("title") or name),
-        help=" ".join(filter(None, [str(outer.get("description") or part.get("description") or ""), _bounds(part)])),
+        help=" ".join(filter(None, [_closed(str(outer.get("description") or part.get("description") or "")), _bounds(part)])),
         type=kind,
         value=_default(default, kind),
         choices=choices if is_required else (("", ""), *choices),
@@ -133,6 +134,10 @@ def _default(value: Any, kind: str) -> str:
     return json.dumps(value, ensure_ascii=False) if kind == FieldType.CODE else str(value)
 
 
+def _closed(text: str) -> str:
+    return text if not text or text[-1] in ".!?" else f"{text}."
+
+
 def _bounds(part: Mapping[str, Any]) -> str:
     words = {
         "exclusiveMinimum": "more than {}",
@@ -143,9 +148,14 @@ def _bounds(part: Mapping[str, Any]) -> str:
         "maxLength": "at most {} characters",
     }
     said = ", ".join(
-        words[name].format(f"{part[name]:g}") for name in words if name in part and (name, part[name]) != ("minLength", 1)
+        words[name].format(_number(part[name])) for name in words if name in part and (name, part[name]) != ("minLength", 1)
     )
     return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def _number(bound: float) -> str:
+    """As people write it: 1000000, never 1e+06."""
+    return str(int(bound)) if bound == int(bound) else format(Decimal(str(bound)), "f")
 
 
 def _choices(kind: RunType, name: str) -> list[Any]:

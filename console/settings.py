@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
+from kombu import Exchange, Queue
 
 from console.env import Environment, with_demo_settings
 from console.logs import tame
@@ -242,6 +243,9 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = False  # the neighbours' domains are not ours t
 
 # --- Celery: tasks may be delivered twice, and the broker never carries truth -----------------------------------------
 
+# Runs have a queue of their own, which every worker takes from in turn with the other one: however many run, sweeps and settles go on.
+CELERY_TASK_QUEUES = [Queue(name, Exchange(name), routing_key=name) for name in ("celery", "runs")]
+CELERY_TASK_ROUTES = {f"console.tasks.{name}": {"queue": "runs"} for name in ("advance_run", "undo_run")}
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

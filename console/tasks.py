@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from celery import shared_task
+from django.conf import settings
 from django.db import connection
 from kombu.exceptions import OperationalError
 
@@ -95,15 +96,19 @@ def sweep_runs() -> None:
     note_sweep("runs")
 
 
+# A message that waited longer is worth nothing any more: the sweep has sent another one.
+_WORTH_S = settings.RUN_QUEUED_S + 10
+
+
 # No soft limit: it would be raised inside of a tool, and count as the tool's own failure. The hard one is a crash, which loses nothing.
-@shared_task(name="console.tasks.advance_run", soft_time_limit=0)
+@shared_task(name="console.tasks.advance_run", soft_time_limit=0, expires=_WORTH_S)
 def advance_run(run_pk: int) -> None:
     """One step of a run; the next one is the next task's."""
     if advancing.advance_run(run_pk):
         send_runs([run_pk])
 
 
-@shared_task(name="console.tasks.undo_run", soft_time_limit=0)
+@shared_task(name="console.tasks.undo_run", soft_time_limit=0, expires=_WORTH_S)
 def undo_run(run_pk: int) -> None:
     """Take back one call of a run; the next one is the next task's."""
     if undoing.undo_run(run_pk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 
+from agents.gates import NOT_CALLED
+
 WORDS_PER_TOKEN = 4
+_CHANGED = re.compile(r".* create_payment was called with (\{.*\})\. That was meant; .*\n\n")
+"""What stands before the tool's own words where a person let the call through with other arguments."""
 
 
 class RefundModel(BaseChatModel):
@@ -50,8 +55,11 @@ def next_message(messages: Sequence[BaseMessage]) -> AIMessage:
         return _call(
             words, "create_payment", amount=amount, currency="EUR", payee=customer["customer"], reference=f"Refund {order}"
         )
-    if paid.status == "error":
+    if paid.status == "error" or paid.additional_kwargs.get(NOT_CALLED):
         return AIMessage(content=f"Order {order} was not refunded: {paid.content}")
+    receipt = str(paid.content)
+    if changed := _CHANGED.match(receipt):
+        amount, receipt = float(json.loads(changed[1])["amount"]), receipt[changed.end() :]
     if "send_email" not in answers:
         body = (
             f"Hello {customer['customer']},\n\nwe have paid your refund. It usually arrives within three working days.\n\nBilling"
@@ -64,11 +72,11 @@ def next_message(messages: Sequence[BaseMessage]) -> AIMessage:
             body=body,
         )
     if "open_ticket" not in answers:
-        title, body = f"Refund of order {order}", f"{amount:.2f} EUR, {customer['customer']}: {paid.content}"
+        title, body = f"Refund of order {order}", f"{amount:.2f} EUR, {customer['customer']}: {receipt}"
         return _call("And a ticket for accounting.", "open_ticket", title=title, body=body, priority="normal")
     unsure = [name for name, answer in answers.items() if answer.status == "error"]
     left = f" Not certain: {', '.join(unsure)}." if unsure else ""
-    return AIMessage(content=f"Order {order} is refunded: {paid.content}.{left}")
+    return AIMessage(content=f"Order {order} is refunded, {amount:.2f} EUR: {receipt}.{left}")
 
 
 def _call(words: str, tool: str, **args: Any) -> AIMessage:

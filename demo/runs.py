@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -28,6 +29,7 @@ CLOSED = "closed_tickets.jsonl"
 ACCIDENTS = "accidents"
 """A folder in the world: a file `ORDER.TOOL` there befalls that call, once where it holds `die`, always where it holds `refuse`."""
 GATE_ABOVE_EUR = 1000
+_PAID, _OPENED = re.compile(r"\bpay_[0-9a-f]+\b"), re.compile(r"\bT-[0-9A-F]+\b")
 
 ORDERS = {
     "A-0971": ("Lena Hoffmann", "lena.hoffmann@example.net", "oak shelf"),
@@ -43,6 +45,9 @@ def _whole_cents(amount: float) -> float:
     return amount
 
 
+Amount = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False), AfterValidator(_whole_cents)]
+
+
 class Refund(BaseModel):
     """What a refund is started with."""
 
@@ -51,7 +56,7 @@ class Refund(BaseModel):
     order: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._/#-]{0,63}$")] = Field(
         title="Order", description="Its number, such as A-0997", examples=["A-0997"]
     )
-    amount: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False), AfterValidator(_whole_cents)] = Field(
+    amount: Amount = Field(
         title="Amount", description=f"In EUR; above {GATE_ABOVE_EUR} somebody has to approve the payment", examples=[120.0]
     )
 
@@ -65,7 +70,7 @@ def lookup_order(order: str) -> str:
     return json.dumps({"order": order, "customer": name, "email": address, "goods": goods})
 
 
-def create_payment(amount: float, currency: str, payee: str, reference: str, idempotency_key: str = "") -> str:
+def create_payment(amount: Amount, currency: str, payee: str, reference: str, idempotency_key: str = "") -> str:
     """Pay an amount to a payee."""
     number = f"pay_{idempotency_key[:12]}"
     effect = {"id": number, "amount": amount, "currency": currency, "payee": payee, "reference": reference}
@@ -146,7 +151,7 @@ def _slug(order: str) -> str:
 
 
 def of_payment(args: Mapping[str, Any], result: str) -> Mapping[str, Any]:
-    return {"payment": result.rpartition(" ")[2], "amount": args["amount"], "currency": args["currency"]}
+    return {"payment": _number_in(result, _PAID, "payment"), "amount": args["amount"], "currency": args["currency"]}
 
 
 def of_email(args: Mapping[str, Any], result: str) -> Mapping[str, Any]:
@@ -156,7 +161,15 @@ def of_email(args: Mapping[str, Any], result: str) -> Mapping[str, Any]:
 
 
 def of_ticket(args: Mapping[str, Any], result: str) -> Mapping[str, Any]:
-    return {"ticket": result.rpartition(" ")[2]}
+    return {"ticket": _number_in(result, _OPENED, "ticket")}
+
+
+def _number_in(result: str, pattern: re.Pattern[str], what: str) -> str:
+    """Raises ValueError where there is none, or more than one: where a person settled the call, its result is their words."""
+    found = set(pattern.findall(result))
+    if len(found) != 1:
+        raise ValueError(f"the result of the call does not name one {what}")
+    return found.pop()
 
 
 # --- graph ------------------------------------------------------------------------------------------------------------

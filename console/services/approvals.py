@@ -20,22 +20,21 @@ from django.utils import timezone
 
 from actions.errors import ActionsError, InvalidDecision
 from actions.records import Action, ActionClass, ActionStatus
-from actions.redaction import HIDDEN
 from actions.rules import MAX_REASON_CHARS, as_column, check_text, has_visible_text
 from agents.gates import check_edit
 from agents.runs import DECISIONS, Expiry, Gate, RunType
 from agents.steps import Answer, AskedCall
 from console.access import Person, Right, may, visible
+from console.edits import NotAnEdit, read_edit
 from console.models import Approval, ApprovalState, Run, RunStatus
 from console.services.decisions import is_same_person
 from console.services.gates import gates_of, is_confirmed
 from console.services.policies import policy_of, roles_of
-from console.services.run_rows import add_event, end_run, enter, lock_run, make_due, tell, type_of
+from console.services.run_rows import add_event, end_run, enter, lock_run, make_due, tell, type_of, unkeepable
 from console.shapes import arguments_json
 from console.tool_rules import rule_of
 
 MAX_LISTED = 200
-MAX_ARGS_BYTES = 1_048_576
 _STATE_OF: Mapping[str, ApprovalState] = {
     "approve": ApprovalState.APPROVED,
     "edit": ApprovalState.EDITED,
@@ -179,8 +178,11 @@ def answer(
     row = get_approval(approval_id, by=by)
     if why := why_not_answer(row, by):
         raise PermissionDenied(why)
+    _require_open(
+        row, seen, timezone.now()
+    )  # and once more under the lock: whoever comes too late is told that, not what else is wrong
     whole = _checked(row, decision, args, message)
-    if row.state == ApprovalState.PENDING and needs_proof(row, decision) and not is_confirmed(confirmed_at, timezone.now()):
+    if needs_proof(row, decision) and not is_confirmed(confirmed_at, timezone.now()):
         raise ProofNeeded("the policy of this tool asks for a proof of identity within the last ten minutes")
     now = timezone.now()
     with transaction.atomic(durable=True):
@@ -254,27 +256,20 @@ def _checked_edit(row: Approval, args: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = type_of(row.run)
     if kind is None:
         raise InvalidAnswer([f"no run type is called {row.run.type} any more, so nobody can say what the tool takes"])
-    whole = _with_hidden(args, shown_args(row), json.loads(row.args))
     try:
-        text = json.dumps(whole, allow_nan=False)
+        text = json.dumps(dict(args), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidAnswer(["the arguments are not JSON"]) from exc
-    if len(text) > MAX_ARGS_BYTES:
-        raise InvalidAnswer([f"the arguments have {len(text):,} bytes; the limit is {MAX_ARGS_BYTES:,}"])
+    if (name := unkeepable(args)) is not None:
+        raise InvalidAnswer([f"{name or 'a name'}: holds a NUL or half a character, which no record keeps"])
+    try:
+        # Else a placeholder would be called with.
+        whole = read_edit(text, row.args, rule_of(row.tool).redacted)
+    except NotAnEdit as exc:
+        raise InvalidAnswer([str(exc)]) from exc
     if problems := check_edit(kind, row.tool, whole):
         raise InvalidAnswer(problems)
-    return dict(whole)
-
-
-def _with_hidden(edited: Any, shown: Any, kept: Any) -> Any:
-    """What was sent, with what was hidden put back where it came back as it was shown: else a placeholder would be called with."""
-    if edited == HIDDEN and shown == HIDDEN:
-        return kept
-    if isinstance(edited, Mapping) and isinstance(shown, Mapping) and isinstance(kept, Mapping):
-        return {key: _with_hidden(part, shown.get(key), kept.get(key)) for key, part in edited.items()}
-    if isinstance(edited, list) and isinstance(shown, list) and isinstance(kept, list) and len(edited) == len(shown) == len(kept):
-        return [_with_hidden(*parts) for parts in zip(edited, shown, kept, strict=True)]
-    return edited
+    return whole
 
 
 # --- a worker's side: asking, handing in, expiring -------------------------------------------------------------------

@@ -170,6 +170,21 @@ def tools_of_type(name: str) -> tuple[str, ...]:
     return tuple(tool.name for tool in kind.tools) if kind is not None else ()
 
 
+def unkeepable(value: Any, name: str = "") -> str | None:
+    """Where a text stands that no record keeps; None where there is none."""
+    if isinstance(value, str):
+        return name if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value) else None
+    if isinstance(value, Mapping):
+        pairs: Any = [(f"{name}.{key}".strip("."), part) for key, part in value.items()]
+        if any(unkeepable(str(key)) is not None for key in value):
+            return name
+    elif isinstance(value, list | tuple):
+        pairs = [(f"{name}.{index}".strip("."), part) for index, part in enumerate(value)]
+    else:
+        return None
+    return next((found for path, part in pairs if (found := unkeepable(part, path)) is not None), None)
+
+
 # --- a person's gesture ----------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,7 @@ from console.services.run_rows import (
     tools_of_type,
     type_names,
     type_of,
+    unkeepable,
 )
 from console.stores import UnknownStore, get_agent_store, run_checkpoints, store_names
 
@@ -166,32 +167,24 @@ def _checked_input(kind: RunType, given: Mapping[str, Any]) -> tuple[str, str]:
         raise InvalidRunInput({"": "the input is not JSON"}) from exc
     if len(said) > MAX_INPUT_BYTES:
         raise InvalidRunInput({"": f"the input has {len(said):,} bytes; the limit is {MAX_INPUT_BYTES:,}"})
-    if (name := _unkeepable(given)) is not None:
+    if (name := unkeepable(given)) is not None:
         raise InvalidRunInput({name: "holds a NUL or half a character, which no record keeps"})
     try:
         kind.input.model_validate(given)
     except ValidationError as exc:
         # Never what was sent: it may hold anything.
-        problems = {".".join(map(str, one["loc"])): str(one["msg"])[:200] for one in exc.errors(include_input=False)[:20]}
+        problems = {".".join(map(str, one["loc"])): _words_of(one)[:200] for one in exc.errors(include_input=False)[:20]}
         raise InvalidRunInput(problems) from exc
     except RecursionError as exc:
         raise InvalidRunInput({"": "the input is nested too deeply"}) from exc
     return said, sha256_text(canonical_json([kind.name, given]))
 
 
-def _unkeepable(value: Any, name: str = "") -> str | None:
-    """Where a text stands that no record keeps; None where there is none."""
-    if isinstance(value, str):
-        return name if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value) else None
-    if isinstance(value, Mapping):
-        pairs: Any = [(f"{name}.{key}".strip("."), part) for key, part in value.items()]
-        if any(_unkeepable(str(key)) is not None for key in value):
-            return name
-    elif isinstance(value, list | tuple):
-        pairs = [(f"{name}.{index}".strip("."), part) for index, part in enumerate(value)]
-    else:
-        return None
-    return next((found for path, part in pairs if (found := _unkeepable(part, path)) is not None), None)
+def _words_of(error: Mapping[str, Any]) -> str:
+    """What is wrong, for whoever filled in the form: without pydantic's prefix, and without a regular expression."""
+    if error["type"] == "string_pattern_mismatch":
+        return "it does not look like what is asked for"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

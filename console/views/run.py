@@ -34,6 +34,7 @@ from console.run_lines import (
     steps_of_calls,
 )
 from console.run_reading import events_of, may_operate, step_events
+from console.services.run_rows import is_undoing
 from console.services.runs import (
     OpenCalls,
     RunNotPossible,
@@ -257,10 +258,11 @@ def _page(
 
 def _gestures(found: Run, *, is_known: bool) -> list[Gesture]:
     """What may be done about a run in its status; the service decides when it is done."""
-    if found.status == RunStatus.DONE:
+    if found.status == RunStatus.DONE or is_undoing(found):
         return []
     if found.status in (RunStatus.FAILED, RunStatus.CANCELLED):
-        return [RESUME, RESTART, MARK] if is_known else [MARK]
+        ways = [RESTART] if found.undoing else [RESUME, RESTART]
+        return [*ways, MARK] if is_known else [MARK]
     return [CANCEL, MARK]
 
 

@@ -163,8 +163,11 @@ def test_an_edit_is_checked_against_the_tools_own_schema(world: World) -> None:
     assert check_edit(kind, "pay", {"order": "A-17"}) == ["amount: Field required"]
     assert check_edit(kind, "pay", {"order": "A-17", "amount": "much", "idempotency_key": "mine"}) == [
         "idempotency_key: pay takes no such argument",
-        "amount: Input should be a valid number, unable to parse string as a number",
+        "amount: Input should be a valid number",
     ]
+    for amount in (True, "5", None, [5]):
+        assert check_edit(kind, "pay", {"order": "A-17", "amount": amount}) == ["amount: Input should be a valid number"]
+    assert check_edit(kind, "pay", {"order": "\ud800", "amount": 5}) == ["the arguments hold half a character, or are no JSON"]
     assert check_edit(kind, "burn", {}) == ["run type refund has no tool burn"]
 
 

@@ -17,8 +17,8 @@ MODULE = __name__
 class Refund(BaseModel):
     """What a refund is given."""
 
-    order: str = Field(min_length=1, max_length=40, description="The number of the order.")
-    amount: Decimal = Field(gt=0)
+    order: str = Field(min_length=1, max_length=40, pattern=r"^[^!]*$", description="The number of the order")
+    amount: Decimal = Field(gt=0, le=1_000_000)
     channel: Literal["mail", "letter"] = "mail"
     notify: bool = True
     tags: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -119,6 +120,12 @@ def test_an_edit_a_rejection_and_a_response_reach_the_model(
         ("edit", {"args": {"amount": 1.0}}, "to"),
         ("edit", {"args": {"amount": 1.0, "to": "ACME", "bcc": "x"}}, "bcc"),
         ("edit", {"args": {"amount": float("nan"), "to": "ACME"}}, "not JSON"),
+        ("edit", {"args": {"amount": True, "to": "ACME"}}, "amount"),
+        ("edit", {"args": {"amount": "5000", "to": "ACME"}}, "amount"),
+        ("edit", {"args": {"amount": 1.0, "to": "a\x00b"}}, "to: holds a NUL"),
+        ("edit", {"args": {"amount": 1.0, "to": "\ud800"}}, "half a character"),
+        ("edit", {"args": {"amount": 1.0, "to": "[redacted]"}}, "stands for a hidden value"),
+        ("edit", {"args": {"amount": 1.0, "to": "pay [redacted]"}}, "stands for a hidden value"),
         ("reject", {"message": "x" * 2_001}, "the limit is 2000"),
         ("reject", {"message": "a\x00b"}, "message"),
         ("respond", {"message": " "}, "a message is required"),
@@ -160,6 +167,36 @@ def test_what_a_policy_hides_is_not_shown_and_keeps_its_value_through_an_edit(me
 
     assert [(one["amount"], one["to"]) for one in effects("pay")] == [(10.0, "ACME")]
     assert "ACME" not in console_entries("run_answered")[0].text
+
+
+def test_what_is_hidden_inside_a_text_keeps_its_value_through_an_edit(memory: RecordWriter, ana: User) -> None:
+    to = "ACME, postgres://acme:hunter2hunter2@db.example/x"
+    run, row = asking(ana, ("pay", {"amount": 5000.0, "to": to}))
+    shown = shown_args(row)
+    assert "hunter2" not in json.dumps(shown)
+
+    say(row, "edit", ana, args={**shown, "amount": 10.0})
+    drive(run)
+
+    assert [(one["amount"], one["to"]) for one in effects("pay")] == [(10.0, to)]
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit", "respond"])
+def test_whoever_comes_too_late_is_told_that_and_not_what_else_is_wrong(
+    memory: RecordWriter, ana: User, bea: User, decision: str
+) -> None:
+    run, row = asking(ana)
+    say(row, "reject", bea)
+    with pytest.raises(AlreadyAnswered):
+        say(row, decision, ana, message="\x00")
+    drive(run)
+    other, late = asking(ana)
+    cancel_run(other.run_id, by=ana, reason=WHY)
+
+    with pytest.raises(ApprovalVoid, match="its run is cancelled"):
+        say(late, decision, ana, message="\x00")
+
+    assert (Approval.objects.get(pk=late.pk).state, effects("pay")) == ("void", [])
 
 
 def test_four_eyes_are_an_approver_who_did_not_start_the_run(memory: RecordWriter, ana: User, bea: User, person: Cast) -> None:

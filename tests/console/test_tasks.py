@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 from celery import current_app
+from django.conf import settings
 from django.contrib.auth.models import User
 from structlog.contextvars import bound_contextvars
 
@@ -28,7 +29,7 @@ from console.services.batches import items_showing
 from console.services.bulk import commit, draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.stores import get_store
-from tests.console.workers import Worker, kill, lease_row_held, wait_for
+from tests.console.workers import SWEEPS, Worker, kill, lease_row_held, wait_for
 from tests.recall_writer import RecallWriter, RecordWriter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,6 +159,20 @@ def test_a_worker_delivers_once_the_lease_is_free(worker: Worker, postgres: Reca
     (settle,) = (one for one in _lines(log, event="settle") if one["state"] == "written")
     assert settle["decision"] == decision.decision_id
     wait_for(lambda: Sweep.objects.filter(name="sweep").exists(), "the sweep notes that it ran")
+
+
+def test_sweeps_do_not_wait_behind_a_heap_of_steps_of_runs(worker: Worker, postgres: RecallWriter, tmp_path: Path) -> None:
+    for _ in range(400):
+        tasks.advance_run.delay(0)
+    worker(1)
+    (log,) = tmp_path.glob("worker-*.log")
+    sweeps = {name.rpartition(".")[2] for name in SWEEPS}
+    wait_for(lambda: sweeps <= {line["task"] for line in _lines(log, event="task")}, "each sweep has run")
+
+    taken = [line["task"] for line in _lines(log, event="task")]
+    assert sweeps <= set(taken[:40])
+    assert "advance_run" in taken[:40]
+    assert tasks.advance_run.expires > settings.RUN_QUEUED_S  # the heap does not grow by what the sweep sends again
 
 
 def _lines(log: Path, **said: str) -> list[dict[str, Any]]:

@@ -212,6 +212,26 @@ def test_its_piece_leaves_what_is_typed_alone(ana: User) -> None:
 # --- what people do about it -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("status", "undoing", "offered"),
+    [
+        ("done", "", set()),
+        ("failed", "", {"resume", "restart", "done", "undo"}),
+        ("cancelled", "running", set()),
+        ("cancelled", "stopped", {"restart", "done", "undo"}),
+        ("failed", "done", {"restart", "done"}),
+    ],
+)
+def test_a_run_offers_what_can_be_done_about_it_and_asks_no_reason_for_nothing(
+    ana: User, status: str, undoing: str, offered: set[str]
+) -> None:
+    a_run("run-1", status=status, undoing=undoing)
+    html = browser(ana).get("/runs/run-1/").content.decode()
+
+    assert {one for one in ("cancel", "resume", "restart", "done", "undo") if f"/runs/run-1/{one}/" in html} == offered
+    assert ('name="reason"' in html) is bool(offered)
+
+
 def test_cancelling_says_why_and_leads_back(ana: User) -> None:
     run = a_run("run-1")
     answer = browser(ana).post("/runs/run-1/cancel/", {"reason": "wrong customer"})
@@ -289,8 +309,9 @@ def test_the_form_has_a_field_for_each_value_of_the_schema(ana: User) -> None:
     for name in ("order", "amount", "channel", "notify", "tags"):
         assert f'name="in-{name}"' in html
     assert '<option value="letter"' in html
-    assert "The number of the order." in html
-    assert "More than 0" in text_of(html)
+    assert "The number of the order. At least" not in html
+    assert "The number of the order. At most 40 characters." in text_of(html)
+    assert "More than 0, at most 1000000." in text_of(html)
 
 
 def test_a_run_is_started_once_however_often_the_form_is_sent(ana: User) -> None:
@@ -311,6 +332,7 @@ def test_a_run_is_started_once_however_often_the_form_is_sent(ana: User) -> None
     [
         ({"in-order": ""}, "Field required"),
         ({"in-order": "x" * 41}, "at most 40 characters"),
+        ({"in-order": "A-17!"}, "it does not look like what is asked for"),
         ({"in-amount": "-3"}, "greater than 0"),
         ({"in-amount": "twelve"}, "decimal"),
         ({"in-tags": "[1"}, "this is no JSON"),
