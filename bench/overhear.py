@@ -43,6 +43,8 @@ _SILENT: tuple[LiteralString, ...] = (
 _HEARD_S = 0.05  # until every session has heard of a setting
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
 _HEAD = re.compile(r"\[\d+\] <([^>]*)> LOG:  ")
+# What is read in pieces is asked as a whole here: a cursor's name is taken once it has been asked.
+_CURSOR = re.compile(r'^DECLARE "[^"]+" .*?CURSOR (?:WITH HOLD )?FOR ', re.DOTALL)
 _STATEMENT = re.compile(r"(?:statement|execute [^:]*): (.*)", re.DOTALL)
 _PLAN = re.compile(r"plan:\s*(\{.*\})\s*$", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+) = (NULL|'(?:[^']|'')*')", re.DOTALL)
@@ -109,7 +111,11 @@ def heard(log: str) -> Heard:
                 writes += 1
             else:
                 asked.append(
-                    Asked(database=head[1], text=plan["Query Text"], parameters=_parameters(plan.get("Query Parameters", "")))
+                    Asked(
+                        database=head[1],
+                        text=_CURSOR.sub("", plan["Query Text"]),
+                        parameters=_parameters(plan.get("Query Parameters", "")),
+                    )
                 )
     return Heard(statements=statements, rows=rows, full_scans=tuple(scans), asked=tuple(asked), writes=writes)
 

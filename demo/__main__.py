@@ -43,7 +43,7 @@ READY_WITHIN = timedelta(seconds=90)
 RECEIPT_WITHIN = timedelta(seconds=10)
 STAY_POLL_S = 0.3
 REFUNDS: tuple[tuple[str, float, tuple[str, str] | None], ...] = (
-    ("A-0997", 120.00, None),
+    ("A-0993", 120.00, None),
     ("A-1042", 1480.00, None),
     ("B-2207", 86.40, ("send_email", "die")),
     ("B-2210", 59.90, ("open_ticket", "refuse")),

@@ -33,6 +33,7 @@ _PAID, _OPENED = re.compile(r"\bpay_[0-9a-f]+\b"), re.compile(r"\bT-[0-9A-F]+\b"
 
 ORDERS = {
     "A-0971": ("Lena Hoffmann", "lena.hoffmann@example.net", "oak shelf"),
+    "A-0993": ("Noor Bakker", "noor.bakker@example.com", "reading chair"),
     "A-0997": ("Jonas Weber", "jonas.weber@example.org", "espresso grinder"),
     "A-1007": ("Amira Haddad", "amira.haddad@example.com", "linen curtains"),
     "A-1042": ("Marta Nowak", "marta.nowak@example.com", "walnut desk lamp"),

@@ -435,9 +435,20 @@ def test_the_document_describes_every_address(memory: RecordWriter, ben: User, a
         "/api/v1/actions/{store}/{agent}/{seq}/correction",
         "/api/v1/agents/{store}/{agent}/eviction",
         "/api/v1/agents/{store}/{agent}/replay",
+        "/api/v1/approvals",
+        "/api/v1/approvals/{approval_id}",
         "/api/v1/audit",
         "/api/v1/bulk",
         "/api/v1/bulk/{batch_id}",
+        "/api/v1/runs",
+        "/api/v1/runs/{run_id}",
+        "/api/v1/runs/{run_id}/cancel",
+        "/api/v1/runs/{run_id}/compensate",
+        "/api/v1/runs/{run_id}/compensation",
+        "/api/v1/runs/{run_id}/done",
+        "/api/v1/runs/{run_id}/events",
+        "/api/v1/runs/{run_id}/restart",
+        "/api/v1/runs/{run_id}/resume",
     }
     assert set(body["paths"]["/api/v1/actions/{store}/{agent}/{seq}/decision"]) == {"get", "post", "delete"}
     assert "class" in body["components"]["schemas"]["ItemOut"]["properties"]

@@ -320,7 +320,7 @@ NO_ENTRY = {
     "it only reads": {
         *(
             "action",
-            *("approvals", "runs", "run"),
+            *("approvals", "runs", "run", "metrics"),
             "action-arguments",
             "action-result",
             "action-status",

@@ -49,9 +49,14 @@ def test_nothing_of_it_is_for_other_users_to_read(demo: Demo) -> None:
         assert (demo.folder / folder).stat().st_mode & 0o066 == 0, folder
 
 
+def of_agents(tickets: Path) -> list[str]:
+    """What the demo's runs do meanwhile is left out."""
+    return [line for line in tickets.read_text().splitlines() if "Refund of order" not in line]
+
+
 def test_an_id_of_two_agents_is_refused_and_its_store_tells_them_apart(demo: Demo) -> None:
     tickets = demo.folder / ".data/on-both/world/tickets.jsonl"
-    before = tickets.read_text()
+    before = of_agents(tickets)
 
     settled = demo.run("settle", "ops", "support-agent-7", "1", "done", "--reason", "T-1 is in the tracker", "--user", "demo")
     refused = demo.run("demo", "--resume", "support-agent-7")
@@ -62,7 +67,7 @@ def test_an_id_of_two_agents_is_refused_and_its_store_tells_them_apart(demo: Dem
     assert all(twin in refused.stderr for twin in TWINS)
     assert resumed.returncode == 0, resumed.stderr
     assert "(settled after a crash: done; operator demo: T-1 is in the tracker)" in resumed.stdout
-    assert tickets.read_text() == before
+    assert of_agents(tickets) == before
     assert [f"{item['store']}/{item['agent']}" for item in demo.actions() if item["agent"] == "support-agent-7"] == TWINS[:1]
 
 
