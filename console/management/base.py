@@ -38,8 +38,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # What the pool has to say about a database that is down, we say once ourselves.
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
-        # Nor is what a service tells the log: a command's own words say it, on a line that a script reads.
-        logging.getLogger("console").setLevel(logging.WARNING)
+        if getattr(self, "_called_from_command_line", False):
+            # What a service tells the log, a command's own words say, on a line that a script reads.
+            logging.getLogger("console").setLevel(logging.WARNING)
         try:
             self.run(**options)
         except CommandError:
