@@ -274,13 +274,25 @@ def test_a_worker_sends_what_waits_when_it_is_told_to_stop(
     assert collector.raw == []
 
     celery.send_signal(signal.SIGTERM)
-    celery.wait(30)
+    celery.wait(60)
 
     run.refresh_from_db()
     steps = of_run(collector, run)
     assert [one.attributes["settle.run.step"] for one in steps] == list(range(1, run.steps + 1))
     assert len({one.trace for one in collector.spans}) == 1
     assert [one.attributes["settle.call.tool"] for one in collector.of("run.call")] == ["send", "look_up"]
+
+
+ONE = "import django; django.setup(); from console import spans; spans.tell('settle', 'agent', {}, took=0.5)"
+
+
+def test_a_process_that_ends_sends_what_waits(collector: Collector) -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "console.settings", "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+    environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.address
+    subprocess.run([sys.executable, "-c", ONE], cwd=ROOT, env=environment, check=True)
+
+    (one,) = collector.spans
+    assert (one.name, one.parent, one.service, one.ended - one.began) == ("settle", "", "settle", 500_000_000)
 
 
 NOTHING = """
