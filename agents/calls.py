@@ -160,7 +160,7 @@ class ToolCalls:
 def check_tools(
     names: Sequence[str], classes: Mapping[str, str], *, takes_key: Collection[str], compensate: Mapping[str, str]
 ) -> None:
-    """Refuse a build in which a tool has no class or the declarations contradict each other; warn of what is only unwise.
+    """Refuse a build in which a tool has no class or the declarations contradict each other.
 
     Raises:
         UnclassifiedTool: it names every tool that has no class.
@@ -189,10 +189,16 @@ def check_tools(
     problems += [f"{name!r} is no name of a tool: 1 to 128 bytes" for name in names if not 1 <= len(name.strip().encode()) <= 128]
     if problems:
         raise ToolsRefused("; ".join(problems))
+
+
+def warn_of_tools(
+    names: Sequence[str], classes: Mapping[str, str], *, takes_key: Collection[str], undone: Collection[str]
+) -> None:
+    """A line of the log for each declaration that is only unwise. Once for each build; a run's tools are built anew for each step."""
     for name in names:
         if classes[name] == ActionClass.EXTERNAL and name not in takes_key:
             log.warning("%s takes no %s: after a crash it can only be looked for by what it was given", name, KEY_ARGUMENT)
-        if classes[name] == ActionClass.PURE and name in compensate:
+        if classes[name] == ActionClass.PURE and name in undone:
             log.warning("%s is pure and has a compensation: there is nothing to undo", name)
 
 

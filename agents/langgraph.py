@@ -18,6 +18,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
@@ -69,6 +70,7 @@ def durable_tools(
     unsure: tuple[type[Exception], ...] = UNSURE,
     gates: Mapping[str, Gate] | None = None,
     type_version: int = 0,
+    warns: bool = True,
 ) -> list[BaseTool]:
     """LangChain tools (or functions that become such) whose calls are actions of this agent; give them to the graph instead of the originals.
 
@@ -80,11 +82,13 @@ def durable_tools(
     A tool with a gate asks before its call is recorded (agents/gates.py), through LangGraph's interrupt, so the graph needs a checkpointer.
     What a person changed is what is recorded and called; of a call that was refused nothing is recorded.
 
+    `warns`: say in the log what is unwise about them; a run type said it when it was registered.
+
     Raises:
         UnclassifiedTool: it names every tool without a class. Nothing was wrapped.
         ToolsRefused: the declarations contradict each other or the tools. Nothing was wrapped.
     """
-    given = [tool if isinstance(tool, BaseTool) else as_tool(tool) for tool in tools]
+    given = [_made(tool) for tool in tools]
     if twice := [tool.name for tool in given if isinstance(tool, DurableTool)]:
         raise ToolsRefused(f"already durable: {', '.join(twice)}")
     if lazy := [tool.name for tool in given if _is_generator(tool)]:
@@ -93,7 +97,10 @@ def durable_tools(
     named = {tool.name: str(tool.metadata[CLASS_METADATA]) for tool in given if tool.metadata and CLASS_METADATA in tool.metadata}
     declared = {**named, **(classes or {})}
     keyed = {tool.name for tool in given if KEY_ARGUMENT in _properties(tool)}
-    calls.check_tools([tool.name for tool in given], declared, takes_key=keyed, compensate=undo)
+    names = [tool.name for tool in given]
+    calls.check_tools(names, declared, takes_key=keyed, compensate=undo)
+    if warns:
+        calls.warn_of_tools(names, declared, takes_key=keyed, undone=undo)
     process = _Process(agent, resolver, gates=gates, type_version=type_version)
     for tool in given:
         recorded = recorded_calls(
@@ -113,7 +120,7 @@ def recorded_calls(
     unsure: tuple[type[Exception], ...] = (TimeoutError,),
 ) -> ToolCalls:
     """How the calls of one tool are recorded, for whoever calls it without a graph. Not checked as `durable_tools` checks."""
-    made = tool if isinstance(tool, BaseTool) else as_tool(tool)
+    made = _made(tool)
     return ToolCalls(
         agent=agent,
         tool=made.name,
@@ -742,6 +749,16 @@ def _comparable(arguments: Mapping[str, Any] | str) -> str:
     return canonical_arguments(value_text("arguments", arguments))
 
 
+def _made(tool: BaseTool | Callable[..., Any]) -> BaseTool:
+    return tool if isinstance(tool, BaseTool) else _of_function(tool)
+
+
+@lru_cache(maxsize=512)
+def _of_function(function: Callable[..., Any]) -> BaseTool:
+    """Made once, since its schema costs milliseconds and a step needs every tool of its run: whoever wraps it changes nothing in it."""
+    return as_tool(function)
+
+
 def _is_generator(tool: BaseTool) -> bool:
     functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
     return any(inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function) for function in functions)
@@ -804,6 +821,11 @@ def _without_key(tool: BaseTool) -> Any:
         return full
     if not issubclass(full, BaseModel):
         raise ToolsRefused(f"{tool.name}: annotate {KEY_ARGUMENT} with InjectedToolArg; its schema is of an older pydantic")
+    return _with_hidden_key(full)
+
+
+@lru_cache(maxsize=512)
+def _with_hidden_key(full: type[BaseModel]) -> Any:
     field = full.model_fields[KEY_ARGUMENT]
     return create_model(full.__name__, __base__=full, **{KEY_ARGUMENT: (Annotated[field.annotation, InjectedToolArg], field)})  # type: ignore[call-overload]
 

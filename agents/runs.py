@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from actions.errors import ActionsError
 from actions.records import Action, ActionClass
 from actions.resolvers.cel import Expression, InvalidExpression
+from agents.calls import KEY_ARGUMENT, warn_of_tools
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -182,6 +183,12 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
         raise RunTypeRefused(f"run type {kind.name}: {'; '.join(problems)}")
     for name in kind.design_gaps:
         log.warning("design gap: %s of run type %s cannot be undone and has neither a gate nor a compensation", name, kind.name)
+    warn_of_tools(
+        names,
+        {tool.name: tool.action_class for tool in kind.tools},
+        takes_key={tool.name for tool in kind.tools if KEY_ARGUMENT in _all_parameters(tool.tool)},
+        undone={tool.name for tool in kind.tools if tool.compensate is not None},
+    )
 
 
 def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version: int) -> str:
@@ -206,6 +213,12 @@ def _parameters(tool: Any) -> Iterable[str]:
         return inspect.signature(tool).parameters
     except (TypeError, ValueError):
         return ()
+
+
+def _all_parameters(tool: Any) -> Iterable[str]:
+    """Those too that a LangChain tool does not show to the model."""
+    schema = getattr(tool, "args_schema", None)
+    return [*_parameters(tool), *(getattr(schema, "model_fields", None) or ())]
 
 
 def _problems_of_undo(kind: RunType, tool: RunTool, undo: Undo) -> list[str]:

@@ -96,6 +96,7 @@ def advance(
         resolver=resolver,
         gates={tool.name: tool.gate for tool in kind.tools if tool.gate is not None},
         type_version=kind.version,
+        warns=False,
     )
     hooks = GraphHooks(agent, tools, resolver=resolver)
     try:
@@ -116,7 +117,8 @@ def read_trajectory(kind: RunType, run_id: str, *, checkpointer: Any, limit: int
 def state_problem(kind: RunType, run_id: str, *, checkpointer: Any) -> str:
     """Why the run's last checkpoint no longer loads with the code as it is now, in a sentence; empty where it does. Changes nothing."""
     agent = DurableAgent.resume(MemoryStore("none"), run_id, defer_lease=True)
-    tools = durable_tools(agent, [tool.tool for tool in kind.tools], {tool.name: tool.action_class for tool in kind.tools})
+    classes = {tool.name: tool.action_class for tool in kind.tools}
+    tools = durable_tools(agent, [tool.tool for tool in kind.tools], classes, warns=False)
     run = _Run(kind, run_id, agent, checkpointer)
     try:
         newest = checkpoints.find_newest(checkpointer, run_id)

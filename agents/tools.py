@@ -59,7 +59,9 @@ def durable(
     _refuse_what_cannot_be_wrapped(tools)
     signatures = {_name(tool): inspect.signature(tool) for tool in tools}
     keyed = {name for name, signature in signatures.items() if _takes_key(signature)}
-    calls.check_tools([_name(tool) for tool in tools], classes, takes_key=keyed, compensate=undo)
+    names = [_name(tool) for tool in tools]
+    calls.check_tools(names, classes, takes_key=keyed, compensate=undo)
+    calls.warn_of_tools(names, classes, takes_key=keyed, undone=undo)
     wrapped = []
     for tool in tools:
         name = _name(tool)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_before_create_process
+from celery.signals import worker_before_create_process, worker_process_shutdown
 
 from console import task_lines  # noqa: F401 - listens from now on
 
@@ -33,3 +33,14 @@ def load_kinds(**_: Any) -> None:
     from console.services.definitions import list_kinds  # Django is set up by now, and was not when this module was imported
 
     list_kinds()
+    from console import spans
+
+    spans.load()
+
+
+@worker_process_shutdown.connect
+def send_spans(**_: Any) -> None:
+    """A worker's process ends without its exit handlers."""
+    from console import spans
+
+    spans.flush()

@@ -167,6 +167,10 @@ class Environment:
     def base_url(self, name: str, default: str) -> str:
         return self._address(name, self.text(name, default), ("http", "https")).geturl().rstrip("/")
 
+    def optional_url(self, name: str) -> str:
+        """An address over http; empty where there is none."""
+        return self.base_url(name, "") if self._values.get(name) else ""
+
     def broker(self, name: str) -> str:
         url = self.text(name, "memory://")
         self._scheme(name, url, _BROKER_SCHEMES)

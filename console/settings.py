@@ -295,6 +295,13 @@ RESOLVER_ALLOWED_HOSTS = tuple(env.words("RESOLVER_ALLOWED_HOSTS"))
 
 TALLY_EVERY_S = 5.0  # a web process writes what it counted at most so often; a worker after each task
 
+# --- Spans: none, and nothing imported, without a collector ------------------------------------------------------------
+
+OTEL_EXPORTER_OTLP_ENDPOINT = env.optional_url("OTEL_EXPORTER_OTLP_ENDPOINT")  # http://collector:4318; /v1/traces is added
+OTEL_SERVICE_NAME = env.text("OTEL_SERVICE_NAME", "settle")
+SPAN_EVERY_S = env.integer("OTEL_BSP_SCHEDULE_DELAY", 5_000, lowest=50, highest=3_600_000) / 1000
+SPAN_EXPORT_S = 3.0  # a collector that hangs; the end of a process waits for two of these
+
 # --- Notifications ----------------------------------------------------------------------------------------------------
 
 NOTIFY_SWEEP_S = 5.0  # as celery.py schedules it

@@ -53,6 +53,8 @@ MONGO = (
 AUDIT = ("actions.store.audit", "actions.store.audit_file", "actions.store.checkpoints")
 POLIGN = ("actions.store.polign", "actions.store.polign_http")
 CHECKPOINTER = "console.run_checkpoints"
+EXPORTER = "console.span_exporter"
+SPANS = ("opentelemetry",)
 CONCRETE_STORES = ("actions.store.memory", *POSTGRES, *MONGO, *POLIGN)
 
 
@@ -80,7 +82,7 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
         "actions.resolvers.verdict",
         "actions.resolvers.texts",
     )  # what a form and a verdict consist of
-    console_never = (*DRIVERS, *CONCRETE_STORES, CHECKPOINTER)
+    console_never = (*DRIVERS, *CONCRETE_STORES, *SPANS, CHECKPOINTER, EXPORTER)
     return [
         Rule(says="actions/store/postgres: psycopg and the ground floor", of=POSTGRES,
              house=(*ground, "actions.store"), packages=("psycopg", "psycopg_pool"), exactly=("actions",)),
@@ -103,12 +105,15 @@ def rules(modules: Mapping[str, str]) -> list[Rule]:
              house=(*ground, "actions.resolvers"), never=(*DRIVERS, *FRAMEWORKS), exactly=("actions",)),
         Rule(says="the ground floor of actions: the standard library and each other", of=("actions",),
              house=ground, packages=(), exactly=("actions",)),
-        Rule(says="agents/*: actions; no django, no celery, no driver", of=("agents",),
-             house=("actions", "agents"), never=(*DRIVERS, *FRAMEWORKS)),
+        Rule(says="agents/*: actions; no django, no celery, no driver, no spans", of=("agents",),
+             house=("actions", "agents"), never=(*DRIVERS, *FRAMEWORKS, *SPANS)),
         Rule(says="console/stores.py alone opens stores, and knows no driver", of=("console.stores",),
              house=("actions", "console"), never=tuple(name for name in console_never if name != CHECKPOINTER)),
         Rule(says="console/run_checkpoints: LangGraph's checkpointer with its driver, opened by stores.py alone", of=(CHECKPOINTER,),
              house=ground, never=FRAMEWORKS, exactly=("actions",)),
+        Rule(says="console/spans: the exporter, where one is asked for", of=("console.spans",),
+             house=("actions", "agents", "console"), never=tuple(name for name in console_never if name != EXPORTER)),
+        Rule(says="console/span_exporter: OpenTelemetry, and nothing of this house", of=(EXPORTER,), house=(), never=DRIVERS),
         Rule(says="console/models: the ground floor; no stores, services or views", of=("console.models", "console.migrations"),
              house=(*ground, "console.models", "console.migrations"), never=console_never, exactly=("actions", "console")),
         Rule(says="console/services, tasks, commands: actions, agents, models, stores.py, access.py; no driver, no HttpRequest",
@@ -221,6 +226,9 @@ WRONG = [
     ("actions/resolvers/sql.py", "from actions.store.base import ActionStore"),
     ("agents/harness.py", "import psycopg"),
     ("agents/harness.py", "import celery"),
+    ("agents/steps.py", "from opentelemetry import trace"),
+    ("console/services/advancing.py", "from console import span_exporter"),
+    ("console/spans.py", "from opentelemetry import trace"),
     ("agents/harness.py", "from console import models"),
     ("console/stores.py", "import psycopg"),
     ("console/stores.py", "from actions.store.postgres import PostgresStore"),

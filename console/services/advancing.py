@@ -40,6 +40,7 @@ from console.services.run_rows import (
     tell,
 )
 from console.services.runs import limit_reached, moved_money, restart
+from console.spans import StepSpan, step_of
 from console.stores import UnknownStore, get_agent_store, get_store, run_checkpoints
 from console.trouble import log_unexpected, name_of
 
@@ -77,21 +78,32 @@ def advance_run(pk: int) -> bool:
         return _keep_parked(pk, token, Parked.STORE, str(exc), STORE_PAUSE)
     except _Restarted:
         return False
-    _let_go_of_the_database()
-    began = monotonic()
+    with step_of(run, kind) as span:
+        _let_go_of_the_database()
+        return _advance(run, kind, token, span)
+
+
+def _advance(run: Run, kind: RunType, token: str, span: StepSpan) -> bool:
+    pk, began = run.pk, monotonic()
     try:
         done = _step(run, kind, token)
     except LeaseLive as exc:
         return _keep_parked(pk, token, Parked.LEASE, str(exc), LEASE_PAUSE)
     except (LeaseLost, LeaseNotHeld, StoreError, EndUnrecorded) as exc:
+        span.broke_off(exc)
         # What the step did stands in the records, as far as it came; the next one goes on from there.
         return _keep_parked(pk, token, Parked.STORE, str(exc), STORE_PAUSE if isinstance(exc, StoreError) else LEASE_PAUSE)
     except ActionsError as exc:
+        span.broke_off(exc)
         return _keep_failed(pk, token, str(exc))
     except Exception as exc:
+        span.broke_off(exc)
         log_unexpected(log, f"advancing run {run.run_id}", exc)
         return _keep_failed(pk, token, f"something unexpected went wrong here: {name_of(exc)}")
-    return done.is_ours and _keep(pk, token, kind, done.step, found=done.found, busy=timedelta(seconds=monotonic() - began))
+    busy = timedelta(seconds=monotonic() - began)
+    is_going = done.is_ours and _keep(pk, token, kind, done.step, found=done.found, busy=busy, span=span)
+    span.came_to(done.step, is_ours=done.is_ours)
+    return is_going
 
 
 class _Done(NamedTuple):
@@ -208,7 +220,14 @@ def _let_go_of_the_database() -> None:
 
 
 def _keep(
-    pk: int, token: str, kind: RunType, step: Step, *, found: Sequence[StoredStep] = (), busy: timedelta = timedelta(0)
+    pk: int,
+    token: str,
+    kind: RunType,
+    step: Step,
+    *,
+    found: Sequence[StoredStep] = (),
+    busy: timedelta = timedelta(0),
+    span: StepSpan | None = None,
 ) -> bool:
     """What the step came to, in one transaction with its events and approvals; nothing where the claim is not ours any more."""
     now = timezone.now()
@@ -223,6 +242,8 @@ def _keep(
         _tell_of_found(row, found)
         if step.checkpoint:
             row.steps += 1
+            if span is not None:
+                span.number = row.steps
             mark_spent(row)
             add_event(row, "step", **_said(step, busy))
         is_going = _decide(row, kind, step, now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +36,7 @@ from actions.resolvers.verdict import Circumstances, Evidence, Fence, Negative, 
 from actions.settle import make_end
 from actions.store.base import ActionStore
 from actions.times import format_rfc3339, from_datetime, to_datetime
+from console import spans
 from console.access import Right, is_possible, item_or_404, visible
 from console.models import Decision, DecisionId, DecisionState, Definition, Inquiry, Mode, Pace, Policy, StoredVerdict
 from console.services.changes import bump
@@ -251,18 +253,37 @@ def ask(pk: int) -> StoredVerdict | None:
     token = _take(row, ready.definition)
     if token is None:
         return None
+    began = time.perf_counter()
     try:
         circumstances = circumstances_of(row, ready.item, ready.definition, ready.store)
         asked = ask_about(ready.resolver, ready.item, ready.action, ready.policy, store=ready.store, circumstances=circumstances)
     except StoreError as exc:
+        _tell_asked(row, ready.definition, began, problem=exc)
         _put_off(row, str(exc), timezone.now() + STORE_PAUSE, token=token)
         return None
     except Exception as exc:
+        _tell_asked(row, ready.definition, began, problem=exc)
         log_unexpected(log, f"asking {ready.definition.name} about {row.ref}", exc)
         _put_off(row, f"something unexpected went wrong here: {name_of(exc)}", timezone.now() + UNUSABLE_PAUSE, token=token)
         count("settle_resolver_failures_total", ready.definition.name)
         return None
+    _tell_asked(row, ready.definition, began, asked.verdict)
     return _keep(row, token, ready, asked)
+
+
+def _tell_asked(
+    row: Inquiry, definition: Definition, began: float, verdict: Verdict | None = None, problem: Exception | None = None
+) -> None:
+    """One span for each question. Nothing of what was asked or found."""
+    said: dict[str, spans.Value] = {
+        "settle.resolver": definition.name,
+        "settle.resolver.kind": definition.kind,
+        "settle.store": row.store,
+        "settle.call.seq": row.seq,
+        "settle.outcome": str(verdict.outcome) if verdict is not None else None,
+        "settle.grade": str(verdict.grade) if verdict is not None and verdict.grade is not None else None,
+    }
+    spans.tell("resolver.ask", row.agent, said, took=time.perf_counter() - began, problem=problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

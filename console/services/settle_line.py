@@ -7,6 +7,7 @@ import time
 import structlog
 
 from actions.errors import ActionsError, StoreError
+from console import spans
 from console.models import Correction, Decision, DecisionState, WrittenBy
 from console.services.tallies import count, observe_settle
 
@@ -56,3 +57,11 @@ def _say(event: str, row: Decision | Correction, number: str, took: float, probl
         ms=round(took * 1000, 1),
         **({"problem": type(problem).__name__} if problem is not None else {}),
     )
+    said: dict[str, spans.Value] = {
+        "settle.decision": number,
+        "settle.store": row.store,
+        "settle.call.seq": row.seq,
+        "settle.outcome": row.outcome,
+        "settle.state": row.state,
+    }
+    spans.tell(event, row.agent, said, took=took, problem=problem)

@@ -19,11 +19,11 @@ from actions.errors import LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import ActionStatus
 from agents import checkpoints
 from agents.harness import DurableAgent, End
-from agents.runs import RunTool
+from agents.runs import RunTool, check_run_type
 from agents.steps import Answer, StepState, advance, read_trajectory, state_problem
 from tests.agents.dying import POINTS, killed_at, kind_of, run_to_the_point
 from tests.agents.records import actions_of, operator_settles
-from tests.agents.refunds import BUILDS, GIVEN, PAY, RUN, TELL, Line, World, opened_line, refund, told, tools_of
+from tests.agents.refunds import BUILDS, GIVEN, PAY, RUN, TELL, Line, Talk, World, opened_line, refund, told, tools_of
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -43,6 +43,31 @@ def test_each_step_is_one_superstep_and_the_last_says_what_the_run_came_to(line:
     again = line.step(kind)
     assert (again.state, again.calls, again.checkpoint) == (StepState.DONE, (), "")
     assert world.effects == ["pay", "tell"]
+
+
+def test_what_is_unwise_is_said_once_and_no_step_builds_a_tools_schema_again(
+    world: World, line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    schemas: list[list[Any]] = []
+
+    def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
+        schemas.append([tool.args_schema for tool in tools])
+        return BUILDS["create_agent"](Talk([PAY], [TELL])())(tools, hooks, saver)
+
+    def pay_by_hand(order: str) -> str:
+        """Pay without a key."""
+        return order
+
+    kind = refund(world, graph=build, tools=(*tools_of(world), RunTool(pay_by_hand, "external", is_reversible=True)))
+    with caplog.at_level("WARNING", "agents.calls"):
+        check_run_type(kind)
+        steps = line.to_the_end(kind)
+
+    assert steps[-1].state is StepState.DONE
+    assert len(schemas) >= len(steps) > 1
+    assert all(one is first for later in schemas for one, first in zip(later, schemas[0], strict=True))
+    said = [record.getMessage().split(":")[0] for record in caplog.records if record.name == "agents.calls"]
+    assert said == ["pay_by_hand takes no idempotency_key"]
 
 
 # --- killed ---
