@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -83,17 +82,6 @@ def _only_what_was_written_is_emptied() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: _empty_tables())
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_loop_runs_but_the_tests_own(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Once a browser was used, Playwright's loop counts as running in this thread until the end; only tests with a browser are its guests."""
-    running = None if request.node.get_closest_marker("browser") else asyncio._get_running_loop()
-    if running is not None:
-        asyncio._set_running_loop(None)
-    yield
-    if running is not None:
-        asyncio._set_running_loop(running)
 
 
 @pytest.hookimpl(wrapper=True)

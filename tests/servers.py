@@ -6,9 +6,10 @@ controller starts the servers; the workers find their addresses in the environme
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from importlib.metadata import version
 
 import pytest
@@ -145,3 +146,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     _running.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_runs_but_the_tests_own(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Once a browser was used, Playwright's loop counts as running in this thread until the end; only tests with a browser are its guests.
+
+    Here and not in a conftest: plugins' fixtures come in the order of the plugins, and this one has to be set up before pytest-django's and
+    to go after it. Django keeps other connections where a loop runs: a test's transaction was begun on one, and what the test wrote went by
+    another, was committed, and met the tests after it.
+    """
+    running = None if request.node.get_closest_marker("browser") else asyncio._get_running_loop()
+    if running is not None:
+        asyncio._set_running_loop(None)
+    yield
+    if running is not None:
+        asyncio._set_running_loop(running)

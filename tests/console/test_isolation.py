@@ -25,3 +25,10 @@ def test_rows_and_the_consoles_own_history_are_gone_and_the_history_stays_final(
     with connection.cursor() as cursor:
         cursor.execute("SELECT tgenabled FROM pg_trigger WHERE tgname = 'entries_are_final'")
         assert cursor.fetchall() == [("A",)]
+
+
+def test_a_browsers_loop_is_hidden_before_a_tests_transaction_begins_and_until_after_it_ends(
+    request: pytest.FixtureRequest,
+) -> None:
+    names = request.fixturenames
+    assert names.index("_no_loop_runs_but_the_tests_own") < names.index("_django_db_marker")
