@@ -174,20 +174,20 @@ class DurableTool(BaseTool):
         arguments = allowed.arguments
         if (known := self._answer(arguments, tool_call_id)) is not None:
             return allowed.told(known)
-        call = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments)))
+        call, caught = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments))), list[Exception]()
         if allowed.is_refused:
             self.process.ended(call)
             return allowed.refused()
         try:
             action = self._begin(arguments, call)
             try:
-                output = self._called(tool_call_id).run(
+                output = self._called(tool_call_id, caught).run(
                     self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
                 )
             except Exception as exc:
                 self._stopped(action, exc, call)
                 raise
-            return allowed.told(self._returned(action, output, call))
+            return allowed.told(self._returned(action, output, call, caught))
         finally:
             self.process.left(call)
 
@@ -197,20 +197,20 @@ class DurableTool(BaseTool):
         arguments = allowed.arguments
         if (known := await asyncio.to_thread(self._answer, arguments, tool_call_id)) is not None:
             return allowed.told(known)
-        call = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments)))
+        call, caught = _Call(tool_call_id or "", self.name, _comparable(self._shown(arguments))), list[Exception]()
         if allowed.is_refused:
             self.process.ended(call)
             return allowed.refused()
         try:
             action = await asyncio.to_thread(self._begin, arguments, call)
             try:
-                output = await self._called(tool_call_id).arun(
+                output = await self._called(tool_call_id, caught).arun(
                     self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
                 )
             except Exception as exc:
                 await asyncio.to_thread(self._stopped, action, exc, call)
                 raise
-            return allowed.told(await asyncio.to_thread(self._returned, action, output, call))
+            return allowed.told(await asyncio.to_thread(self._returned, action, output, call, caught))
         finally:
             self.process.left(call)
 
@@ -257,9 +257,9 @@ class DurableTool(BaseTool):
     def _given(self, arguments: Mapping[str, Any], action: Action) -> dict[str, Any]:
         return {**arguments, KEY_ARGUMENT: action.key} if self.calls.takes_key else dict(arguments)
 
-    def _called(self, call_id: str | None) -> BaseTool:
-        """Without a call id a handled error would come back as plain content, and be taken for a result."""
-        return self.inner if call_id else _raising(self.inner)
+    def _called(self, call_id: str | None, caught: list[Exception]) -> BaseTool:
+        """Without a call id a handled error would come back as plain content, and be taken for a result. `caught`: what it handles itself."""
+        return _noting(self.inner, caught) if call_id else _raising(self.inner)
 
     def _stopped(self, action: Action, exc: Exception, call: _Call) -> None:
         if isinstance(exc, ParentCommand):  # the tool is over; where the graph goes on is its result
@@ -273,10 +273,10 @@ class DurableTool(BaseTool):
         self.process.told(call.id)
         self.process.ended(call)
 
-    def _returned(self, action: Action, output: Any, call: _Call) -> Any:
+    def _returned(self, action: Action, output: Any, call: _Call, caught: list[Exception]) -> Any:
         text = _text_of(output, call.id or None)
         if isinstance(output, ToolMessage) and output.status == "error":
-            if not self.calls.reported(action, None, text, call_id=call.id):
+            if not self.calls.reported(action, caught[-1] if caught else None, text, call_id=call.id):
                 return output
         else:
             self.calls.returned(action, text, call_id=call.id)
@@ -794,6 +794,21 @@ def _rerun_of(tool: BaseTool) -> Callable[[Mapping[str, Any], str], str]:
 
 def _raising(tool: BaseTool) -> BaseTool:
     return tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
+
+
+def _noting(tool: BaseTool, caught: list[Exception]) -> BaseTool:
+    """The same tool with its own way of handling errors, which are noted: an error may have come of a time-out."""
+    given = tool.handle_tool_error
+    if not given:
+        return tool
+
+    def handle(exc: Exception) -> Any:
+        caught.append(exc)
+        if callable(given):
+            return given(exc)  # type: ignore[arg-type]  # only a ToolException gets here
+        return given if isinstance(given, str) else exc.args[0] if exc.args else "Tool execution error"
+
+    return tool.model_copy(update={"handle_tool_error": handle})
 
 
 def _properties(tool: BaseTool) -> set[str]:

@@ -91,7 +91,7 @@ from actions.store.codec import (
     turn_id,
     unreadable,
 )
-from actions.store.deadlines import LeftAlone, Timeouts
+from actions.store.deadlines import LeftAlone, Timeouts, for_read
 from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
 from actions.store.mongo_connection import (
     NO_REPLICA_SET,
@@ -736,6 +736,7 @@ class MongoStore:
         """The database for one use, all of which takes no longer than one answer may; a transaction sets limits of its own."""
         answer_s = within_s or self._timeouts.answer_s
         try:
+            answer_s = answer_s if is_write else for_read(answer_s)
             with self._clients.ask() as client, nullcontext() if within_s == inf else pymongo.timeout(answer_s):
                 yield database_of(client, self._address)
         except LeftAlone as exc:

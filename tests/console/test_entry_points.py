@@ -53,7 +53,7 @@ GATED_PAGES = {
     "decision-withdraw",
     "decision-through",
     *("bulk", "batch", "batch-undo", "batch-again"),
-    *("correction", "correction-withdraw"),
+    *("correction", "correction-approve", "correction-turn-down", "correction-withdraw"),
 }
 PAGES_OF_SETTLERS = {"action-claim", "action-note", "claims", "correction-preview", "decision-preview", "handover"}
 """They decide nothing; whoever may not settle leaves nothing there either."""
