@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -53,7 +53,7 @@ from actions.settle import check_decision_id
 from actions.store.base import ActionStore
 from actions.times import SECOND, format_rfc3339
 from actions.turns import SettlementTurn, correction_turn
-from console.access import Person, Right, is_possible, item_or_404, may, require
+from console.access import Person, Right, is_possible, item_or_404, may, require, sees_problems
 from console.models import PENDING_CORRECTIONS, Correction, CorrectionState, Decision, DecisionId, Incident
 from console.services.changes import bump
 from console.services.decisions import why_not_second
@@ -442,7 +442,7 @@ def approve_correction(
         if refused := _move(row, by, reason, **moved):
             return refused
         _enter(row, "approved", actor=f"approver {by.get_username()}", why=reason)
-        return _answer(_attempt(row.pk, wait=True), row, is_new=True)
+        return _told(_answer(_attempt(row.pk, wait=True), row, is_new=True), by)
     except ConsoleDatabaseError as exc:
         return _second_trouble(row, exc)
 
@@ -482,14 +482,14 @@ def _proposed_for(
     except InvalidDecision as exc:
         return None, CorrectionAnswer(kind=CorrectionKind.INVALID, detail=str(exc))
     except StoreError as exc:
-        return None, CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=f"{exc}; nothing was changed")
+        return None, _told(CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=f"{exc}; nothing was changed"), by, ref.store)
     rows = Correction.objects.select_related("by").filter(store=ref.store, agent=ref.agent, seq=ref.seq)
     row = rows.filter(correction_id=as_column(correction_id[:64])).first()
     if row is None:
         return None, _nothing()
     if why := why_not_second(row, by):
         return row, CorrectionAnswer(kind=CorrectionKind.OWN, detail=f"{why}; nothing was changed", correction=row)
-    return row, None if row.is_proposed else _no_proposal(row, by)
+    return row, None if row.is_proposed else _told(_no_proposal(row, by), by)
 
 
 def _move(row: Correction, by: User, reason: str, **values: object) -> CorrectionAnswer | None:
@@ -513,6 +513,16 @@ def _no_proposal(row: Correction, by: User) -> CorrectionAnswer:
     else:
         said = redact_text(row.why) or f"nobody has to approve it; the correction is {row.state}"
     return CorrectionAnswer(kind=CorrectionKind.NOT_PROPOSED, detail=said, correction=row)
+
+
+def _told(answer: CorrectionAnswer, by: User, store: str = "") -> CorrectionAnswer:
+    """Without what its store says of itself, for those who may not read that: whoever only approves."""
+    row = answer.correction
+    store = row.store if row is not None else store
+    of_store = answer.kind in (CorrectionKind.UNAVAILABLE, CorrectionKind.READ_ONLY) or (row is not None and row.waits_for_store)
+    if not of_store or sees_problems(by, store):
+        return answer
+    return replace(answer, detail=f"store {store} does not take it now; what is approved is delivered as soon as that is possible")
 
 
 def _nothing() -> CorrectionAnswer:

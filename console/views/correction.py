@@ -131,7 +131,7 @@ def turn_it_down(request: HttpRequest, store: str, agent: str, seq: int) -> Http
 def _second_answer(request: HttpRequest, ref: ActionRef, answer: CorrectionAnswer) -> HttpResponse:
     """What it came to; where it can still be done, what was typed stands there again."""
     item = item_or_404(request.user, ref, Right.READ)
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"is_second": True}
     if answer.kind is CorrectionKind.CONFIRM:
         extra["confirm_url"] = f"{reverse('confirm')}?{urlencode({'next': reverse('action', args=[ref.store, ref.agent, ref.seq])})}"
     if answer.kind in (CorrectionKind.CONFIRM, CorrectionKind.INVALID, CorrectionKind.UNAVAILABLE):

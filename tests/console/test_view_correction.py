@@ -245,6 +245,8 @@ def test_a_correction_that_needs_two_is_proposed_shown_and_approved_on_the_page(
     assert "correction: action 1 was settled as done, which was wrong" in text_of(seen)
     assert other.get(path_of(ref, "correction/approve/")).status_code == 302
 
+    assert "Approve the correction: failed" in text_of(seen)
+    assert "Withdraw the proposal" not in text_of(seen)
     empty = other.post(path_of(ref, "correction/turn-down/"), {"correction_id": row.correction_id, "second_reason": " "})
     assert (empty.status_code, "Approve the correction" in text_of(empty.content.decode())) == (422, True)
     done = other.post(path_of(ref, "correction/approve/"), {"correction_id": row.correction_id, "second_reason": "seen"})
