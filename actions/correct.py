@@ -73,8 +73,8 @@ def correct(
 ) -> Settled:
     """Tell the agent that an end was wrong, and record who says so: one transaction under the agent's lease, all or nothing.
 
-    `detail`: what the entry says besides, redacted. The holder string is made here and used once. The same id again answers what it wrote before. Errors and the state of the world when
-    each is raised: `ActionStore.correct`.
+    `detail`: what the entry says besides, redacted. The holder string is made here and used once. The same id again answers what it wrote
+    before. Errors and the state of the world when each is raised: `ActionStore.correct`.
 
     Raises:
         InvalidDecision: the id breaks a rule. Nothing was read or written.

@@ -24,7 +24,17 @@ from psycopg.pq import TransactionStatus
 from actions.errors import StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable
 from actions.store.postgres_deadlines import Connection, DeadlinePassed, Silence, Timeouts, Use
 
-__all__ = ["DEFAULT_SCHEMA", "Address", "Connection", "ProcessConnections", "Timeouts", "has_news", "is_lost", "parse_address", "store_error"]
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "Address",
+    "Connection",
+    "ProcessConnections",
+    "Timeouts",
+    "has_news",
+    "is_lost",
+    "parse_address",
+    "store_error",
+]
 
 DEFAULT_SCHEMA = "recall"
 DEFAULT_COLLECTION = "recall_lexical_v1"

@@ -37,7 +37,7 @@ _answer_s: ContextVar[float] = ContextVar("answer_s", default=inf)
 
 @contextmanager
 def answered_within(seconds: float) -> Iterator[None]:
-    """No statement of this context is waited for longer. Outside of one, as in commands and tasks, nothing is given up: a migration takes its time."""
+    """No statement of this context is waited for longer. Outside of one, as in commands and tasks, nothing is given up."""
     token = _answer_s.set(seconds)
     try:
         yield
@@ -200,8 +200,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         options = self.settings_dict["OPTIONS"].get("pool")
         if self.alias == NO_DB_ALIAS or not options:
             return None
-        pools: dict[str, Any] = self._connection_pools
+        pools: dict[str, Any] = self._connection_pools  # type: ignore[attr-defined]  # of every wrapper, by alias
         if self.alias not in pools:
             params = {**self.get_connection_params(), "autocommit": True}
-            pools.setdefault(self.alias, Few(params, self._configure_connection, **options))
+            configure = self._configure_connection  # type: ignore[attr-defined]
+            pools.setdefault(self.alias, Few(params, configure, **options))
         return pools[self.alias]

@@ -69,7 +69,9 @@ class Command(BaseCommand):
         """Whoever a command acts as and who lacks the right leaves the entry that a page's refusal leaves."""
         if options.get("user"):
             about = {name: options[name] for name in ("store", "agent", "seq") if options.get(name)}
-            leave_denial(f"user {options['user']}", f"command {type(self).__module__.rpartition('.')[2]}", why=why, reason=reason, **about)
+            leave_denial(
+                f"user {options['user']}", f"command {type(self).__module__.rpartition('.')[2]}", why=why, reason=reason, **about
+            )
 
     def execute(self, *args: Any, **options: Any) -> Any:
         try:

@@ -31,9 +31,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="correction", name="needs_step_up", field=models.BooleanField(db_default=False, default=False)
         ),
-        migrations.AddField(
-            model_name="correction", name="rule", field=models.TextField(blank=True, db_default="", default="")
-        ),
+        migrations.AddField(model_name="correction", name="rule", field=models.TextField(blank=True, db_default="", default="")),
         migrations.AddField(
             model_name="correction",
             name="sentence",
@@ -103,9 +101,7 @@ class Migration(migrations.Migration):
                 condition=Q(second_by__isnull=True) | ~Q(second_by=F("by")), name="correction_second_is_another"
             ),
         ),
-        migrations.AddField(
-            model_name="batch", name="is_confirmed", field=models.BooleanField(db_default=False, default=False)
-        ),
+        migrations.AddField(model_name="batch", name="is_confirmed", field=models.BooleanField(db_default=False, default=False)),
         migrations.AddField(
             model_name="run",
             name="starter",

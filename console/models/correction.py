@@ -55,7 +55,9 @@ class Correction(models.Model):
     needs_second = models.BooleanField(default=False, db_default=False)
     needs_step_up = models.BooleanField(default=False, db_default=False)
     rule = models.TextField(blank=True, db_default="", default="")  # the policy's own words and version, for a person
-    sentence = models.CharField(max_length=200, blank=True, db_default="", default="")  # the call in our words, redacted; of proposals
+    sentence = models.CharField(
+        max_length=200, blank=True, db_default="", default=""
+    )  # the call in our words, redacted; of proposals
     second_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
     second_username = models.CharField(max_length=150, blank=True, db_default="", default="")
     second_reason = models.TextField(blank=True, db_default="", default="")  # unredacted, like the reason

@@ -302,9 +302,7 @@ def _actor(by: User) -> str:
     return f"operator {by.get_username()}"
 
 
-def _keep(
-    item: ActionItem, request: CorrectionRequest, told: Entry, digest: str, by: User, gates: Gates
-) -> Correction | None:
+def _keep(item: ActionItem, request: CorrectionRequest, told: Entry, digest: str, by: User, gates: Gates) -> Correction | None:
     """Commit it as proposed, or as waiting and due. None where its id is taken, or another one is on its way."""
     is_due = {"state": CorrectionState.WAITING, "why": "its store is being asked", "next_try_at": timezone.now()}
     is_proposed = {
@@ -522,7 +520,9 @@ def _told(answer: CorrectionAnswer, by: User, store: str = "") -> CorrectionAnsw
     of_store = answer.kind in (CorrectionKind.UNAVAILABLE, CorrectionKind.READ_ONLY) or (row is not None and row.waits_for_store)
     if not of_store or sees_problems(by, store):
         return answer
-    return replace(answer, detail=f"store {store} does not take it now; what is approved is delivered as soon as that is possible")
+    return replace(
+        answer, detail=f"store {store} does not take it now; what is approved is delivered as soon as that is possible"
+    )
 
 
 def _nothing() -> CorrectionAnswer:
@@ -531,7 +531,9 @@ def _nothing() -> CorrectionAnswer:
 
 def _second_trouble(row: Correction, problem: ConsoleDatabaseError) -> CorrectionAnswer:
     log.error("correction %s and its second person: the console's database: %s", row.correction_id, type(problem).__name__)
-    detail = "the console's own database did not answer in time or cannot be written; whether it was kept is not known; look again"
+    detail = (
+        "the console's own database did not answer in time or cannot be written; whether it was kept is not known; look again"
+    )
     return CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=detail, correction=row)
 
 

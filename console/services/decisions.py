@@ -78,7 +78,8 @@ def list_proposed(user: Person) -> tuple[tuple[Decision | Correction, bool], ...
     may_see, may_approve = visible(user), visible(user, Right.APPROVE)
     decisions = Decision.objects.filter(state=DecisionState.PROPOSED).select_related("by").order_by("pk")[:_MAX_STRANDED]
     corrections = Correction.objects.filter(state=CorrectionState.PROPOSED).select_related("by").order_by("pk")[:_MAX_STRANDED]
-    rows = sorted([*decisions, *corrections], key=lambda row: row.created_at)
+    both: list[Decision | Correction] = [*decisions, *corrections]
+    rows = sorted(both, key=lambda row: row.created_at)
     shown = [
         (row, may_approve(row.store, row.tool) and not why_not_second(row, user)) for row in rows if may_see(row.store, row.tool)
     ]

@@ -61,7 +61,9 @@ def verify_now(request: HttpRequest) -> HttpResponse:
     """Ask a worker for a walk through one history, or through each. It reads every entry there is, so it is for those who run or audit it."""
     chains = tuple(chain for chain in _chains(request, Right.HISTORY) if _may_verify(request.user, chain.name))
     if not chains:
-        raise PermissionDenied("you need the role auditor or admin to have the history verified; what the last walk found stands here")
+        raise PermissionDenied(
+            "you need the role auditor or admin to have the history verified; what the last walk found stands here"
+        )
     only = request.POST.get("name", "")
     require_known(chains, [only] if only else [])
     asked = [ask(chain.name, by=actor_of(_user(request))) for chain in chains if only in ("", chain.name)]

@@ -22,8 +22,8 @@ from console.access import Right, item_or_404
 from console.forms import CorrectionForm, new_correction_form
 from console.htmx import render_part, wants_partial
 from console.identity import confirmed_at
-from console.refusals import denied
 from console.models import Correction
+from console.refusals import denied
 from console.services.correct import (
     STATUS_OF_CORRECTION,
     Correctable,
@@ -133,10 +133,16 @@ def _second_answer(request: HttpRequest, ref: ActionRef, answer: CorrectionAnswe
     item = item_or_404(request.user, ref, Right.READ)
     extra: dict[str, Any] = {"is_second": True}
     if answer.kind is CorrectionKind.CONFIRM:
-        extra["confirm_url"] = f"{reverse('confirm')}?{urlencode({'next': reverse('action', args=[ref.store, ref.agent, ref.seq])})}"
+        extra["confirm_url"] = (
+            f"{reverse('confirm')}?{urlencode({'next': reverse('action', args=[ref.store, ref.agent, ref.seq])})}"
+        )
     if answer.kind in (CorrectionKind.CONFIRM, CorrectionKind.INVALID, CorrectionKind.UNAVAILABLE):
         row = Correction.objects.filter(correction_id=request.POST.get("correction_id", "")[:64].replace("\x00", "")).first()
-        extra |= {"correction": row, "second_reason": request.POST.get("second_reason", ""), **second_corrector(row, item, request.user)}
+        extra |= {
+            "correction": row,
+            "second_reason": request.POST.get("second_reason", ""),
+            **second_corrector(row, item, request.user),
+        }
     page = _answer(request, item, answer, extra=extra)
     return denied(page, answer.kind, answer.detail) if page.status_code == 403 else page
 

@@ -288,7 +288,9 @@ def test_an_error_that_the_tool_handles_itself_is_a_failed_call(agent: DurableAg
     assert "no mailbox" in action.error
 
 
-@pytest.mark.parametrize("handler", [True, "it did not work", lambda exc: f"sorry: {exc}"], ids=["its text", "one text", "a function"])
+@pytest.mark.parametrize(
+    "handler", [True, "it did not work", lambda exc: f"sorry: {exc}"], ids=["its text", "one text", "a function"]
+)
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("wraps", ["because of", "while handling", "without"])
 def test_a_time_out_that_the_tool_words_and_handles_itself_is_no_failure(

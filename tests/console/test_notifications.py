@@ -632,7 +632,9 @@ def test_a_correction_that_waits_is_told_to_those_who_may_approve_it_and_not_to_
     ref = memory.action("m-1", 1, tool="create_payment")
     decide(ref, a_request("done"), by=ana)
     save_policy("create_payment", {"second_person_when": "true"}, seen_version=0, by=amy)
-    row = correct_end(ref, CorrectionRequest(outcome="failed", reason="not there", correction_id="correction-1"), by=both).correction
+    row = correct_end(
+        ref, CorrectionRequest(outcome="failed", reason="not there", correction_id="correction-1"), by=both
+    ).correction
 
     find()
 

@@ -18,6 +18,7 @@ from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus, Turn
 from console.models import Correction, Decision, Incident, Note
 from console.services import correct as corrections
+from console.services.approve import approve
 from console.services.correct import (
     CorrectionAnswer,
     CorrectionKind,
@@ -30,7 +31,6 @@ from console.services.correct import (
     turn_down_correction,
     withdraw_correction,
 )
-from console.services.approve import approve
 from console.services.decide import decide
 from console.services.incidents import close_incident
 from console.services.notes import add_note
@@ -360,7 +360,10 @@ def test_a_second_person_turns_a_correction_down_for_good_and_its_proposer_withd
 
     assert turn_down_correction(ref, row.correction_id, by=cleo, reason=" ").kind is CorrectionKind.INVALID
     down = turn_down_correction(ref, row.correction_id, by=cleo, reason="it is there, look again")
-    again = [correct_end(ref, request, by=ana).kind, approve_correction(ref, row.correction_id, by=person("eve", "approver")).kind]
+    again = [
+        correct_end(ref, request, by=ana).kind,
+        approve_correction(ref, row.correction_id, by=person("eve", "approver")).kind,
+    ]
 
     assert (down.kind, again) == (CorrectionKind.TURNED_DOWN, [CorrectionKind.ID_REUSED, CorrectionKind.NOT_PROPOSED])
     assert Correction.objects.get().why == "cleo turned it down: it is there, look again"
@@ -380,12 +383,16 @@ def test_of_two_who_approve_one_correction_at_once_one_does_and_it_is_written_on
     answers = together(*(partial(approve_correction, ref, row.correction_id, by=user) for user in (cleo, eve)))
 
     assert kinds(*answers) == sorted([CorrectionKind.NOT_PROPOSED, CorrectionKind.WRITTEN])
-    assert (len(turns_of(ref)), kinds_of(ref).count("corrected"), kinds_of(ref).count("approved")) == (before + 1, 1, 1)
+    assert (len(turns_of(ref)), kinds_of(ref).count("corrected"), kinds_of(ref).count("approved")) == (before + 1, 1, 2)
 
 
 def test_no_code_writes_a_correction_past_its_second_person(memory: RecordWriter, ana: User, cleo: User, four_eyes: None) -> None:
     row = a_proposal(by_two(memory, ana, cleo), ana)
-    for values in ({"state": "waiting"}, {"state": "written"}, {"second_by": ana, "second_at": timezone.now(), "state": "waiting"}):
+    for values in (
+        {"state": "waiting"},
+        {"state": "written"},
+        {"second_by": ana, "second_at": timezone.now(), "state": "waiting"},
+    ):
         with pytest.raises(IntegrityError):
             Correction.objects.filter(pk=row.pk).update(**values)
 

@@ -18,6 +18,7 @@ from console.services import journal, verification
 from console.services.exports import begin_export, write_export
 from console.store_news import PLAIN
 from console.stores import get_store
+from tests.console.conftest import Cast
 from tests.console.test_commands import run
 from tests.console.test_commands_audit import settle_three
 from tests.console.view_helpers import browser, text_of
