@@ -232,6 +232,7 @@ def what_is_sent(ref: ActionRef, row: Decision | None, page: dict[str, str]) -> 
         "refs": [str(ref)],
         "text": "seen in the dashboard",
         "correction_id": f"correction-{ref.seq}",
+        "second_reason": "seen in the dashboard",
         "batch_id": f"batch-{ref.seq}",
         "note_id": f"note-{ref.seq}",
         "type": "errand",
