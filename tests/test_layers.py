@@ -44,9 +44,12 @@ POSTGRES = (
 MONGO = (
     "actions.store.mongo",
     "actions.store.mongo_agents",
+    "actions.store.mongo_closing",
     "actions.store.mongo_connection",
+    "actions.store.mongo_database",
     "actions.store.mongo_discovery",
     "actions.store.mongo_documents",
+    "actions.store.mongo_entries",
     "actions.store.mongo_records",
     "actions.store.mongo_setup",
 )
