@@ -14,6 +14,8 @@ from actions.errors import ActionsError
 from agents.gates import GatedCall, ask, edited_args, needs_approval, refusal, tell_of_edit
 from agents.runs import Gate
 
+_SCRATCHPAD = "__pregel_scratchpad"
+"""In a task's configuration: what its questions are counted by. Another one where the task runs again with an answer."""
 _PULL = "__pregel_pull"
 """In the path of a task that a state started, and no Send: a node that makes every call of a message."""
 
@@ -60,7 +62,7 @@ class Asking:
         self._gates = dict(gates or {})
         self._type_version = type_version
         self._lock = threading.Lock()
-        self._decided: dict[tuple[str, ...], list[Mapping[str, Any]] | GraphInterrupt] = {}
+        self._decided: dict[tuple[str, ...], tuple[Any, list[Mapping[str, Any]] | GraphInterrupt]] = {}
 
     def allowed(self, tool: str, arguments: Mapping[str, Any], *, shown: Mapping[str, Any], call_id: str | None) -> Allowed:
         """The call as it is to be made, once a person has agreed where the tool has a gate. `shown`: what of its arguments the model gave.
@@ -85,15 +87,16 @@ class Asking:
         return Allowed(arguments=arguments if edited is None else {**hidden, **edited}, call=call, decision=decision)
 
     def _decisions(self, together: Sequence[GatedCall]) -> list[Mapping[str, Any]]:
-        """Asked once for each task: its calls run side by side, and LangGraph tells questions of one task apart by their order."""
-        place = (get_config()["configurable"].get("checkpoint_ns", ""), *(call.call_id for call in together))
-        found = self._decided.get(place)
-        if found is None:
+        """Asked once for each time that a task runs: its calls run side by side, and LangGraph tells its questions apart by their order."""
+        config = get_config()["configurable"]
+        place = (config.get("checkpoint_ns", ""), *(call.call_id for call in together))
+        made_for, found = self._decided.get(place, (None, None))
+        if found is None or made_for is not config.get(_SCRATCHPAD):
             try:
                 found = ask(together)
             except GraphInterrupt as exc:
                 found = exc
-            self._decided[place] = found
+            self._decided[place] = (config.get(_SCRATCHPAD), found)
         if isinstance(found, GraphInterrupt):
             raise GraphInterrupt(*found.args)
         return found

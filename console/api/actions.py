@@ -22,11 +22,12 @@ from console.api.store_problems import StoreProblemOut, store_problems, unavaila
 from console.models import DecisionState
 from console.services import known_counts
 from console.services.approve import proposal_digest
+from console.services.asking import request_asking
 from console.services.claimed import find_claim, live_claims
 from console.services.correct import standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
-from console.services.resolve import request_asking, verdicts_of
+from console.services.verdicts import verdicts_of
 from console.stores import get_store
 from console.tasks import send_asking
 from console.tool_rules import read_book, rule_of

@@ -38,6 +38,8 @@ class CorrectionOut(Schema):
     turn: int | None
     entry: int | None
     was_read: str | None
+    incident: int | None = Field(None, description="in answers to a gesture: the incident that was opened with it")
+    detail: str | None = None
 
 
 class CorrectionIn(Schema):

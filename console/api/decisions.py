@@ -25,6 +25,8 @@ from console.services.through import write_through
 
 
 class DecisionOut(Schema):
+    """A decision as it stands. To an agent only what it is told; `detail` and `warnings` only in answers to a gesture."""
+
     id: str
     state: str
     outcome: str | None
@@ -33,6 +35,10 @@ class DecisionOut(Schema):
     error: str | None
     by: str | None
     at: str
+    why: str | None = Field(None, description="why it is where it is, in one sentence")
+    written_by: str | None = Field(None, description="us, or agent: it ended the action itself, with this outcome")
+    turn: int | None = Field(None, description="the number of the turn that its agent reads")
+    entry: int | None = Field(None, description="the number of its entry in the history of its store")
     rule: str | None = None
     second: str | None = None
     second_reason: str | None = None
@@ -42,6 +48,9 @@ class DecisionOut(Schema):
     seen: str | None = Field(None, description="of a proposal: what an approval may be bound to")
     tool: str | None = Field(None, description="to an agent: the tool of the action that was decided about")
     claim: str | None = Field(None, description="to an agent: the digest of that action, without its status")
+    resolution: str | None = Field(None, description="to an agent: how its records will say that the end is known")
+    detail: str | None = None
+    warnings: list[str] | None = None
 
 
 class DecisionIn(Schema):

@@ -16,8 +16,8 @@ from console.api.callers import caller_of
 from console.api.root import api
 from console.api.store_problems import unavailable
 from console.logs import route_of
+from console.services.asking import NobodyToAsk
 from console.services.bulk import BatchCommitted, BulkRefused
-from console.services.resolve import NobodyToAsk
 from console.trouble import log_unexpected
 
 log = logging.getLogger(__name__)

@@ -15,14 +15,7 @@ from actions.records import Action, ActionRef
 from console.access import Right, item_or_404, may_somewhere, visible
 from console.addresses import parse_ref
 from console.htmx import render_part, wants_partial
-from console.services.resolve import (
-    MAX_ASKED_AT_ONCE,
-    AskedFor,
-    NobodyToAsk,
-    open_calls_of,
-    request_asking,
-    request_asking_many,
-)
+from console.services.asking import MAX_ASKED_AT_ONCE, AskedFor, NobodyToAsk, open_calls_of, request_asking, request_asking_many
 from console.stores import get_store
 from console.tasks import send_asking
 from console.views.action import action_context

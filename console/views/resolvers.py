@@ -34,6 +34,7 @@ from console.policy_form import (
     read_definition,
     typed_of,
 )
+from console.services.asking import NobodyToAsk
 from console.services.definitions import (
     find_definition,
     find_kind,
@@ -57,7 +58,6 @@ from console.services.hooks import (
     set_hook_secret,
 )
 from console.services.policies import ChangedMeanwhile, all_policies
-from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
 from console.texts import take_texts
 from console.tool_rules import read_rules
