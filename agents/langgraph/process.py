@@ -20,7 +20,7 @@ _ACTIONS_READ = 200
 
 
 class Process:
-    """What the tools and hooks of one agent share while this process has it."""
+    """One agent's, from the build of its tools on. Safe in several threads; single steps on its dictionaries take no lock."""
 
     def __init__(
         self, agent: DurableAgent, resolver: Resolver | None, *, gates: Mapping[str, Gate] | None = None, type_version: int = 0
