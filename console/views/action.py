@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -21,7 +20,7 @@ from console.addresses import action_address
 from console.checks import recent_check
 from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, NoteForm, new_decision_form
-from console.htmx import beside_queue, render_part, wants_partial
+from console.htmx import beside_queue, render_part
 from console.models import Claim, Decision, DecisionState
 from console.run_lines import call_lines, steps_of_calls
 from console.run_reading import run_of_agent, step_events
@@ -37,7 +36,7 @@ from console.store_news import told
 from console.stores import UnknownStore, find_server, get_store
 from console.tool_rules import read_rules, rule_of
 from console.untrusted import PREVIEW_CHARS, pretty
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 from console.views.stranded import stranded_page
 from console.views.world import world_context
 from console.words import CLASSES, OUTCOMES, presets, state_says
@@ -222,9 +221,8 @@ def agent_context(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
 
 def _open_calls(request: HttpRequest, ref: ActionRef) -> int:
     """How many there are for this person; nobody is told to ask about none."""
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
     return (
-        len(open_calls_of(ref.agent, ref.store, by=request.user))
+        len(open_calls_of(ref.agent, ref.store, by=user_of(request)))
         if may_somewhere(request.user, Right.SETTLE, store=ref.store)
         else 0
     )
