@@ -610,8 +610,8 @@ class PostgresStore:
 
     def _look(self, connection: Connection) -> Tables:
         """What stands in the database; remembered once Recall's records are there."""
-        if self._known is not None:
-            return self._known
+        if (known := self._known) is not None:  # once: whoever meets an error meanwhile forgets it
+            return known
         # A schema named in the address that is not there is a slip of the pen; the default one is not there until Recall's first agent.
         schema = self._address.schema
         has_schema, registry, _, readable, now = self._database.one(connection, "find_tables", {"schema": schema})
