@@ -565,7 +565,7 @@
     pressed.add(xhr);
     xhr.addEventListener("loadend", () => { pressed.delete(xhr); settleUp(); });
     // A look at the turn changes nothing.
-    if (requestConfig.verb === "get" || requestConfig.triggeringEvent?.type === "preview") return;
+    if (requestConfig.verb === "get" || ["preview", "input"].includes(requestConfig.triggeringEvent?.type)) return;
     xhr.addEventListener("readystatechange", () => {
       if (xhr.readyState !== 4) return;
       answeredAt = ++order;

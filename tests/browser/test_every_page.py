@@ -159,6 +159,7 @@ def test_axe_finds_nothing_in_the_answers(records: RecallWriter, ana: User, ben:
     page.get_by_role("link", name="I was wrong").click()
     page.locator("#correction input[value=failed]").check()
     page.fill("#correction-reason", "Another customer's")
+    expect(page.locator("#correction-turn")).to_contain_text("Another customer's")
     expect(page.locator("#correction-turn [data-once]")).to_be_visible()
     found += troubles(page)
     page.locator("#correction-turn [data-once]").click()
