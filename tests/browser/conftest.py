@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from actions.store import open_store
 from console.models import Grant
 from local.postgres import Postgres
 from tests.browser import ledger
+from tests.browser.live import HEARD, PATIENCE_S
 from tests.recall_writer import RecallWriter
 from tests.running_console import running_console
 
@@ -24,10 +26,12 @@ from tests.running_console import running_console
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 # How long to wait before calling it a failure, on a machine that does other things too; how fast it is stands in the benchmarks.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 PASSWORD = "correct horse battery staple"
 COLLECTION = "browser"
+ALIVE = timedelta(hours=1)
+"""How long a lease lives that has to outlive a test on a slow machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -114,9 +118,9 @@ def signed_in(browser: Browser, site: str) -> Iterator[SignedIn]:
         context = browser.new_context(base_url=site, **({"viewport": {"width": 1440, "height": 900}} | options))
         contexts.append(context)
         context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        return page
+        context.set_default_timeout(PATIENCE_S * 1000)
+        context.add_init_script(HEARD)
+        return context.new_page()
 
     yield make
     for context in contexts:
@@ -127,5 +131,6 @@ def signed_in(browser: Browser, site: str) -> Iterator[SignedIn]:
 def stranger(browser: Browser, site: str) -> Iterator[Page]:
     """A browser in which nobody is signed in."""
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
+    context.add_init_script(HEARD)
     yield context.new_page()
     context.close()
