@@ -89,7 +89,7 @@ def post_bulk(request: HttpRequest, body: Annotated[BulkIn, Body()]) -> HttpResp
     if known is not None and known.content_digest != content:
         raise BatchCommitted(known, "this batch id was used for another batch")
     if known is None:
-        how = {"by": user, "is_proven": body.proven, "batch_id": body.batch_id, "content_digest": content}
+        how: dict[str, Any] = {"by": user, "is_proven": body.proven, "batch_id": body.batch_id, "content_digest": content}
         known = bulk.draft_selected(_refs(body.refs), **how) if body.refs is not None else _matching(user, body.filter or {}, how)
     batch, is_new = bulk.commit(known.batch_id, by=user, outcome=body.outcome, reason=body.reason)
     if is_new:
