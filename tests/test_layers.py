@@ -31,6 +31,7 @@ FRAMEWORKS = ("django", "allauth", "celery", "ninja", "csp", "axes", "django_htm
 POSTGRES = (
     "actions.store.postgres",
     "actions.store.postgres_agents",
+    "actions.store.postgres_closing",
     "actions.store.postgres_connection",
     "actions.store.postgres_database",
     "actions.store.postgres_deadlines",
