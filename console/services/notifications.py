@@ -23,7 +23,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import F
 from django.utils import timezone
 
 from actions.errors import ActionsError, StoreError
@@ -312,7 +312,7 @@ class _Found:
     tool: str
     agent: str
     seq: int
-    but: int | None = None  # somebody who knows already
+    but: int | str | None = None  # somebody who knows already: their number, or where no more is kept, their name
 
 
 _looked: WeakKeyDictionary[ActionStore, tuple[object, float]] = WeakKeyDictionary()
@@ -375,7 +375,7 @@ def _may_hear(channel: Channel, one: _Found) -> bool:
     """A webhook hears everything; a person what they may see, and of approvals what is theirs to give."""
     if channel.user is None:
         return True
-    if one.but is not None and one.but == channel.user.pk:
+    if one.but in (channel.user.pk, channel.user.get_username()):
         return False
     right = Right.APPROVE if one.event == Event.APPROVAL else Right.READ
     return may(channel.user, right, store=one.store, tool=one.tool)
@@ -386,13 +386,13 @@ def _decisions() -> Iterator[_Found]:
         yield _of_decision(Event.APPROVAL, row, but=row.by_id)
     for proposed in Correction.objects.filter(state=CorrectionState.PROPOSED).order_by("pk")[:_MOST_COUNTED]:
         yield _of_decision(Event.APPROVAL, proposed, but=proposed.by_id)
-    if any(field.name == "broke_glass" for field in Decision._meta.get_fields()):
-        recent = Decision.objects.exclude(Q(("broke_glass", ""))).filter(created_at__gt=timezone.now() - timedelta(days=7))
-        for row in recent.order_by("pk")[:_MOST_COUNTED]:
-            yield _of_decision(Event.BREAK_GLASS, row, but=row.by_id)
+    # By when it last moved: the proposal may have been an old one.
+    recent = Decision.objects.exclude(broke_glass="").filter(updated_at__gt=timezone.now() - timedelta(days=7))
+    for row in recent.order_by("pk")[:_MOST_COUNTED]:
+        yield _of_decision(Event.BREAK_GLASS, row, but=row.broke_glass_by)
 
 
-def _of_decision(event: Event, row: Decision | Correction, *, but: int | None) -> _Found:
+def _of_decision(event: Event, row: Decision | Correction, *, but: int | str | None) -> _Found:
     return _Found(event=event, ref=row.decision_id, store=row.store, tool=row.tool, agent=row.agent, seq=row.seq, but=but)
 
 
@@ -475,7 +475,9 @@ def send_due(pk: int, *, now: datetime | None = None) -> int:
     now = now or timezone.now()
     if Channel.objects.filter(pk=pk, next_at__lte=now).update(next_at=now + _CLAIM) != 1:
         return 0
-    channel = Channel.objects.select_related("user").get(pk=pk)
+    channel = Channel.objects.select_related("user").filter(pk=pk).first()
+    if channel is None:  # removed this very moment
+        return 0
     due = Notice.objects.filter(channel=channel, state=NoticeState.DUE)
     if is_quiet(channel, now):
         due = due.filter(event__in=URGENT) if channel.urgent_passes else due.none()

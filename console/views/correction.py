@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -41,7 +40,7 @@ from console.services.gates import Gates
 from console.stores import find_server
 from console.texts import take_texts
 from console.views.action import second_corrector
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.words import TRUTHS
 
 _BACK_TO_FORM = frozenset({CorrectionKind.INVALID, CorrectionKind.CHANGED, CorrectionKind.ID_REUSED, CorrectionKind.UNAVAILABLE})
@@ -67,7 +66,7 @@ def correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
     if turn is not None and (form.cleaned_data["turn_seen"] != turn_digest(turn) or "review" in request.POST):
         return _form(request, item, shown, form, status=200)
     wanted = replace(form.to_request(), confirmed_at=confirmed_at(request))
-    answer = correct_end(ref, wanted, by=_user(request))
+    answer = correct_end(ref, wanted, by=user_of(request))
     context: dict[str, Any] = {"answer": answer}
     if answer.kind is CorrectionKind.CONFIRM:
         context["confirm_url"] = f"{reverse('confirm')}?{urlencode({'next': request.path})}"
@@ -97,7 +96,7 @@ def show_correction_turn(request: HttpRequest, store: str, agent: str, seq: int)
 def take_back_correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Withdraw the correction that is on its way."""
     ref = ActionRef(store, agent, seq)
-    answer = withdraw_correction(ref, by=_user(request), correction_id=request.POST.get("correction_id", "")[:64])
+    answer = withdraw_correction(ref, by=user_of(request), correction_id=request.POST.get("correction_id", "")[:64])
     if answer.kind is CorrectionKind.WITHDRAWN and not wants_partial(request):
         return redirect(reverse("action", args=[store, agent, seq]))
     return _answer(request, item_or_404(request.user, ref, Right.SETTLE), answer)
@@ -111,7 +110,7 @@ def approve_it(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
     answer = approve_correction(
         ref,
         said.get("correction_id", ""),
-        by=_user(request),
+        by=user_of(request),
         reason=said.get("second_reason", ""),
         confirmed_at=confirmed_at(request),
     )
@@ -124,7 +123,7 @@ def turn_it_down(request: HttpRequest, store: str, agent: str, seq: int) -> Http
     """Refuse the proposal, with the reason that its proposer is shown."""
     ref, said = ActionRef(store, agent, seq), request.POST
     reason = said.get("second_reason", "")
-    answer = turn_down_correction(ref, said.get("correction_id", ""), by=_user(request), reason=reason)
+    answer = turn_down_correction(ref, said.get("correction_id", ""), by=user_of(request), reason=reason)
     return _second_answer(request, ref, answer)
 
 
@@ -159,7 +158,7 @@ def _turn(
         return None, "", Gates()
     try:
         wanted = form.to_request()
-        turn = preview_of(item, shown.told, wanted, by=_user(request))
+        turn = preview_of(item, shown.told, wanted, by=user_of(request))
         return turn, "", gates_before_correction(item, wanted.outcome, shown.told)
     except InvalidDecision as exc:
         return None, str(exc), Gates()
@@ -222,8 +221,3 @@ def _again(request: HttpRequest, form: CorrectionForm, answer: CorrectionAnswer,
     if answer.kind is CorrectionKind.ID_REUSED:
         data["correction_id"] = new_correction_form(0).initial["correction_id"]
     return CorrectionForm(data)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user
