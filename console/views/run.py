@@ -27,10 +27,10 @@ from console.refusals import denied
 from console.run_lines import (
     approval_line,
     call_lines,
-    input_words,
     known_types,
     limits_of,
     more_of,
+    sentence_of,
     steps_of_calls,
 )
 from console.run_reading import events_of, may_operate, step_events
@@ -183,7 +183,7 @@ def _undo_page(request: HttpRequest, found: Run, *, reason: str = "", problem: s
         not_possible = str(exc)
     context = {
         "run": found,
-        "title": known.title_of(found.type),
+        "sentence": sentence_of(found, known),
         "word": RUN_STATUSES[found.status],
         "steps": steps,
         "to_do": sum(one["step"].state in _TO_DO for one in steps),
@@ -224,8 +224,7 @@ def _page(
     calls = call_lines(items, steps_of_calls(step_events(found)))
     context: dict[str, Any] = {
         "run": found,
-        "title": known.title_of(found.type),
-        "about": input_words(found.input),
+        "sentence": sentence_of(found, known),
         "word": RUN_STATUSES[found.status],
         "more": more_of(found),
         "has_type": kind is not None,
