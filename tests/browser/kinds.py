@@ -1,4 +1,4 @@
-"""The errand of `tests/console/run_kinds.py` as a console knows it that never advances one: without its graph, whose libraries take long to import."""
+"""The errand of `tests/console/run_kinds.py` as a console knows it that advances none: without its graph, whose libraries import slowly."""
 
 from __future__ import annotations
 
