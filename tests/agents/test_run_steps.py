@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +21,7 @@ from actions.errors import LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import ActionStatus
 from agents import checkpoints
 from agents.harness import DurableAgent, End
-from agents.runs import RunTool, check_run_type
+from agents.runs import RunTool, RunTypeRefused, check_run_type
 from agents.steps import Answer, StepState, advance, read_trajectory, state_problem
 from tests.agents.dying import POINTS, killed_at, kind_of, run_to_the_point
 from tests.agents.records import actions_of, operator_settles
@@ -68,6 +70,15 @@ def test_what_is_unwise_is_said_once_and_no_step_builds_a_tools_schema_again(
     assert all(one is first for later in schemas for one, first in zip(later, schemas[0], strict=True))
     said = [record.getMessage().split(":")[0] for record in caplog.records if record.name == "agents.calls"]
     assert said == ["pay_by_hand takes no idempotency_key"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "problem"),
+    [("Refund of {amount", "a single {"), ("Refund of {amuont}", "its summary names amuont, which is not in its input")],
+)
+def test_a_summary_that_cannot_be_filled_in_is_refused(world: World, summary: str, problem: str) -> None:
+    with pytest.raises(RunTypeRefused, match=re.escape(problem)):
+        check_run_type(replace(refund(world), summary=summary))
 
 
 # --- killed ---
