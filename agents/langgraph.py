@@ -117,7 +117,7 @@ def recorded_calls(
     *,
     ledger: Ledger | None = None,
     compensate: str = "",
-    unsure: tuple[type[Exception], ...] = (TimeoutError,),
+    unsure: tuple[type[Exception], ...] = UNSURE,
 ) -> ToolCalls:
     """How the calls of one tool are recorded, for whoever calls it without a graph. Not checked as `durable_tools` checks."""
     made = _made(tool)
@@ -145,6 +145,7 @@ class Entered:
     newest_action: int = 0
     newest_turn: int = 0
     is_retry: bool = False  # an attempt ended with an error: what failed in it is tried again
+    cancels: int = 0  # how often the run was cancelled: what a person said before counts for nothing
 
 
 class DurableTool(BaseTool):
@@ -574,7 +575,8 @@ class _Process:
         return together if is_among else [call]
 
     def _gated(self, tool: str, args: Mapping[str, Any], call_id: str, gate: Gate) -> GatedCall:
-        return GatedCall(tool=tool, args=args, call_id=call_id, gate=gate, type_version=self._type_version)
+        cancels = self._step.cancels if self._step else 0
+        return GatedCall(tool=tool, args=args, call_id=call_id, gate=gate, type_version=self._type_version, cancels=cancels)
 
     def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.

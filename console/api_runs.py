@@ -40,6 +40,7 @@ from console.services.approvals import (
     ApprovalChanged,
     ApprovalVoid,
     InvalidAnswer,
+    ProofNeeded,
     answer,
     get_approval,
     pending_approvals,
@@ -335,7 +336,8 @@ def get_one_approval(request: HttpRequest, approval_id: Id) -> HttpResponse:
     summary="Say whether the call is made",
 )
 def post_answer(request: HttpRequest, approval_id: Id, body: Annotated[AnswerIn, Body()]) -> HttpResponse:
-    """409: answered already, or void. 412: it is not what `seen` says. 403: four eyes, it is your own run."""
+    """409: answered already, or void. 412: it is not what `seen` says. 403: four eyes, it is your own run; or `confirm_identity`, which no
+    token can: saying no needs none."""
     _know_query(request)
     row = answer(approval_id, decision=body.decision, seen=body.seen, by=_user(request), args=body.args, message=body.message)
     send_runs([row.run_id])
@@ -464,6 +466,11 @@ def _not_possible(request: HttpRequest, exc: RunNotPossible) -> HttpResponse:
         return _error(409, "not_possible", str(exc))
     calls = [{"seq": one.seq, "tool": redact_text(one.tool), "status": one.status.value} for one in exc.calls]
     return _json({"error": "open_calls", "detail": str(exc), "calls": calls}, status=409)
+
+
+@_on(ProofNeeded)
+def _proof_needed(request: HttpRequest, exc: ProofNeeded) -> HttpResponse:
+    return _error(403, "confirm_identity", f"{exc}, which no token can give; answer it on its page")
 
 
 @_on(AlreadyAnswered)

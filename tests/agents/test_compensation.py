@@ -90,6 +90,27 @@ def test_a_compensation_that_fails_stops_and_going_on_tries_it_once_more(quick: 
     assert [effect["order"] for effect in world.details if effect["tool"] == "take_back"] == ["A-18", "A-17"]
 
 
+@pytest.mark.parametrize("error", [TimeoutError("no answer"), ConnectionResetError("reset by peer"), BrokenPipeError()])
+def test_a_compensation_that_may_have_arrived_is_in_doubt_and_is_not_made_again(
+    quick: Line, world: World, error: Exception
+) -> None:
+    kind = undoable(world)
+    quick.until(kind, StepState.DONE)
+
+    def take_back(order: str, because: str, idempotency_key: str) -> str:
+        """Take money back."""
+        world.happens("take_back", idempotency_key, order=order)
+        raise error
+
+    loses = replace(kind, tools=(*kind.tools[:3], RunTool(take_back, "external", only_undoes=True)))
+
+    outcomes = [undo(quick, loses), undo(quick, loses)]
+
+    assert [outcome.state for outcome in outcomes] == [UndoState.OPEN_CALLS] * 2
+    assert [(action.tool, action.status) for action in outcomes[0].calls] == [("take_back", ActionStatus.UNKNOWN)]
+    assert world.effects.count("take_back") == 1
+
+
 def test_a_call_in_doubt_stops_before_anything_is_taken_back(line: Line, world: World) -> None:
     kind = undoable(world)
     line.until(kind, StepState.DONE)

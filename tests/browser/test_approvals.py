@@ -14,7 +14,7 @@ from console.services.changes import bump
 from console.services.run_rows import RUNS
 from tests.browser.conftest import SignedIn
 from tests.browser.test_every_page import troubles
-from tests.console.shown_runs import a_run, an_approval, an_event
+from tests.console.runs import a_run, an_approval, an_event
 from tests.recall_writer import RecallWriter
 
 

@@ -14,8 +14,8 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from console import run_types
 from console.models import Run
 from tests.console.conftest import Cast
-from tests.console.shown_kinds import MODULE
-from tests.console.shown_runs import a_run, an_approval, an_event
+from tests.console.run_kinds import MODULE
+from tests.console.runs import a_run, an_approval, an_event
 from tests.console.view_helpers import HTMX, browser, text_of, words_of
 from tests.recall_writer import RecordWriter
 
@@ -131,7 +131,7 @@ def test_a_declaration_that_cannot_work_is_said_and_takes_no_page_away(ana: User
     a_run("run-1")
     client = browser(ana)
     for path in ("/runs/", "/tools/"):
-        assert "two run types are called refund" in text_of(client.get(path).content.decode())
+        assert "two run types are called errand" in text_of(client.get(path).content.decode())
     assert client.get("/").status_code == 200
 
 
