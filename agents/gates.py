@@ -223,7 +223,9 @@ def read_question(kind: RunType, asked: Interrupt[Any], *, cancels: int = 0) -> 
         return Question(interrupt_id=asked.id, calls=calls, is_outdated=is_outdated)
     configs = [config for config in value.get("review_configs", ()) if isinstance(config, Mapping)]
     calls = tuple(
-        _foreign(kind, asked.id, position, request, _allowed_of(configs, position, str(request["name"]), len(requests)), "", cancels)
+        _foreign(
+            kind, asked.id, position, request, _allowed_of(configs, position, str(request["name"]), len(requests)), "", cancels
+        )
         for position, request in enumerate(requests)
     )
     return Question(interrupt_id=asked.id, calls=calls)

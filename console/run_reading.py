@@ -58,4 +58,3 @@ def _steps(run: Run) -> dict[int, int]:
     """Which step of the graph an event tells of, by the event's number."""
     numbers = run.events.filter(kind="step").order_by("number").values_list("number", flat=True)
     return {number: step for step, number in enumerate(numbers, start=1)}
-

@@ -252,7 +252,9 @@ def _count_resumes(outcome: Outcome, number: int, run: str, lost: int, replay: l
     if not replay:
         outcome.unexplained.append(f"run {number} ({run}): it has no whole replay")
     elif told != lost or not all(reasons) or len(reasons) - told > stops:
-        outcome.unexplained.append(f"run {number} ({run}): {lost} workers lost, {stops} stops, and {len(reasons)} resumes: {reasons}")
+        outcome.unexplained.append(
+            f"run {number} ({run}): {lost} workers lost, {stops} stops, and {len(reasons)} resumes: {reasons}"
+        )
 
 
 def _listed(killed: Counter[str]) -> str:

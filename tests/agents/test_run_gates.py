@@ -133,7 +133,9 @@ def test_what_was_answered_before_the_run_was_cancelled_counts_for_nothing_even_
         """Pay."""
         raise LookupError("no such account")
 
-    kind = refund(world, [PAY, TELL], build=build, tools=(RunTool(named(breaks, "pay"), "external", gate=ALWAYS), tools_of(world)[2]))
+    kind = refund(
+        world, [PAY, TELL], build=build, tools=(RunTool(named(breaks, "pay"), "external", gate=ALWAYS), tools_of(world)[2])
+    )
     (asked,) = quick.until(kind, StepState.ASKS).asked
     assert quick.step(kind, said((asked, APPROVE))).state is StepState.FAILED
     kind = replace(kind, tools=tools_of(world, pay_gate=ALWAYS))

@@ -205,7 +205,6 @@ def paying(**gate: Any) -> tuple[RunTool, ...]:
     )
 
 
-
 # --- for tests of pages and rights: declared as any other, and never advanced ----------------------------------------
 
 

@@ -179,7 +179,7 @@ def everything() -> dict[str, Any]:
         "approvals": list(Approval.objects.order_by("pk").values()),
         "events": list(RunEvent.objects.order_by("pk").values()),
         "entries": [(entry.kind, entry.agent) for entry in console_entries()],
-        "calls": [store.list_agent_actions(run.run_id, limit=10) for run in Run.objects.order_by("pk")],
+        "calls": [[one.action for one in store.list_agent_actions(run.run_id, limit=10)] for run in Run.objects.order_by("pk")],
     }
 
 

@@ -36,7 +36,7 @@ from console.services.runs import cancel_run, restart_run, resume_run
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.entries import console_entries
-from tests.console.run_kinds import paying, effects
+from tests.console.run_kinds import effects, paying
 from tests.console.runs import LOOK, PAY, PAY_MUCH, SEND, Call, calls_told, details_of, drive, kinds_of, start
 from tests.recall_writer import RecordWriter
 
@@ -337,7 +337,9 @@ def test_an_approval_lets_nothing_through_in_the_run_that_is_begun_anew(memory: 
     assert [one.run_id for one in pending_approvals(by=ana)] == [new.pk]
 
 
-@pytest.mark.parametrize("changed", [{"version": 2}, {"tools": paying(when="args.amount > 900.0")}, {"tools": paying(needs_another=True)}])
+@pytest.mark.parametrize(
+    "changed", [{"version": 2}, {"tools": paying(when="args.amount > 900.0")}, {"tools": paying(needs_another=True)}]
+)
 def test_what_was_agreed_to_under_another_version_or_rule_is_asked_anew(
     memory: RecordWriter, ana: User, person: Cast, changed: dict[str, Any]
 ) -> None:
