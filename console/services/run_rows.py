@@ -125,7 +125,7 @@ def end_run(run: Run, status: RunStatus, now: datetime, *, problem: str = "", by
     run.save()
 
 
-def cancel_now(run: Run, now: datetime, **detail: object) -> None:
+def cancel_now(run: Run, now: datetime, **detail: Any) -> None:
     """What was asked for by `cancel_asked_by` becomes true. Saves."""
     end_run(run, RunStatus.CANCELLED, now, by=run.cancel_asked_by, reason=run.cancel_reason, **detail)
 

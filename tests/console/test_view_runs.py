@@ -113,7 +113,7 @@ def test_the_list_costs_the_same_with_two_and_with_twenty(ana: User, django_asse
     for count in (2, 18):
         for _ in range(count):
             an_approval(a_run())
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(6):
             client.get("/runs/", headers=HTMX)
 
 
