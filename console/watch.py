@@ -46,10 +46,13 @@ class _Subscriber:
 
     def tell(self, store: str) -> None:
         if store == PEOPLE or self.may_see(store):
-            try:
-                self.loop.call_soon_threadsafe(self._put, ENDED if store == PEOPLE else CHANGED)
-            except RuntimeError:
-                return  # its loop has ended, and it with it
+            self.say(ENDED if store == PEOPLE else CHANGED)
+
+    def say(self, word: str) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._put, word)
+        except RuntimeError:
+            return  # its loop has ended, and it with it
 
     def _put(self, word: str) -> None:
         if word == ENDED and not self.queue.empty():
@@ -69,13 +72,16 @@ class Watcher:
         self._lock = threading.Lock()
         self._subscribers: set[_Subscriber] = set()
         self._threads: list[threading.Thread] = []
+        self._unseen = 0  # threads that have not looked a first time
         self._stop = threading.Event()
 
     async def subscribe(
         self, *, may_see: Callable[[str], bool] = lambda store: True, ping_s: float | None = None
     ) -> AsyncIterator[str]:
-        """Yield "changed" at once (whatever happened before is not known) and whenever the screen of a visible store may have changed;
-        "ended" when roles or sessions changed: whoever listens asks anew who they are.
+        """Yield "changed" as soon as everything has been looked at once (what happened before that is not known), and whenever the screen of a
+        visible store may have changed; "ended" when roles or sessions changed: whoever listens asks anew who they are.
+
+        Said any earlier, the first word would lose what happens between it and the first look: nothing older is known to compare with.
 
         With `ping_s`, "ping" after so long a silence: never wrap this in a time-out of your own, which would end it. `may_see` is asked
         from another thread for each store's name and must not touch a database.
@@ -83,7 +89,6 @@ class Watcher:
         subscriber = _Subscriber(asyncio.get_running_loop(), asyncio.Queue(maxsize=1), may_see)
         self._add(subscriber)
         try:
-            yield CHANGED
             while True:
                 try:
                     yield await asyncio.wait_for(subscriber.queue.get(), ping_s)
@@ -109,6 +114,8 @@ class Watcher:
             self._subscribers.add(subscriber)
             if not self._threads:
                 self._start()
+            elif not self._unseen:
+                subscriber.say(CHANGED)
 
     def _remove(self, subscriber: _Subscriber) -> None:
         with self._lock:
@@ -126,10 +133,22 @@ class Watcher:
         for poll in [*watches, _ConsoleWatch().poll]:
             thread = threading.Thread(target=self._run, args=(poll, stop), name="watcher", daemon=True)
             self._threads.append(thread)
+        self._unseen = len(self._threads)
+        for thread in self._threads:
             thread.start()
 
+    def _looked(self, stop: threading.Event) -> None:
+        """One thread has looked for the first time; after the last of them every change is told, and whoever listens looks now."""
+        with self._lock:
+            if stop is not self._stop:
+                return  # others have taken over
+            self._unseen -= 1
+            waiting = () if self._unseen else tuple(self._subscribers)
+        for subscriber in waiting:
+            subscriber.say(CHANGED)
+
     def _run(self, poll: Callable[[], set[str]], stop: threading.Event) -> None:
-        failures = 0
+        failures, has_looked = 0, False
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -144,6 +163,9 @@ class Watcher:
                 # A thread that dies would leave every browser of this process without updates, silently.
                 failures += 1
                 log.exception("watching failed")
+            if not has_looked:
+                has_looked = True  # in vain too: one store that cannot be asked keeps nobody from hearing of the others
+                self._looked(stop)
             took = time.monotonic() - began
             stop.wait(
                 min(LONGEST_PAUSE_S, max(self._pause_s * 2**failures, took * _LOAD))

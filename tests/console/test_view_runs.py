@@ -218,8 +218,8 @@ def test_its_piece_leaves_what_is_typed_alone(ana: User) -> None:
         ("done", "", set()),
         ("failed", "", {"resume", "restart", "done", "undo"}),
         ("cancelled", "running", set()),
-        ("cancelled", "stopped", {"restart", "done", "undo"}),
-        ("failed", "done", {"restart", "done"}),
+        ("cancelled", "stopped", {"restart", "undo"}),
+        ("failed", "done", {"restart"}),
     ],
 )
 def test_a_run_offers_what_can_be_done_about_it_and_asks_no_reason_for_nothing(
