@@ -119,17 +119,21 @@ def why_not_answer(row: Approval, by: Person) -> str:
     return ""
 
 
-def needs_proof(row: Approval, decision: str) -> bool:
-    """Whether the tool's policy wants a fresh proof of identity before this call is let through; saying no needs none."""
+def needs_proof(row: Approval, decision: str, edited: Mapping[str, Any] | None = None) -> bool:
+    """Whether the tool's policy wants a fresh proof of identity before this call is let through, as it was asked or as it was `edited`;
+    saying no needs none."""
     if decision not in ("approve", "edit"):
         return False
     policy = policy_of(row.tool)
-    return gates_of(
-        policy, _as_action(row), row.args, store=row.run.store, outcome="approved", roles=roles_of(policy)
-    ).needs_step_up
+    return any(
+        gates_of(
+            policy, _as_action(row, args), args, store=row.run.store, outcome="approved", roles=roles_of(policy)
+        ).needs_step_up
+        for args in (row.args, *([json.dumps(edited)] if edited is not None else []))
+    )
 
 
-def _as_action(row: Approval) -> Action:
+def _as_action(row: Approval, args: str) -> Action:
     """The call as it would be recorded, for rules that speak of calls."""
     return Action(
         agent=row.run.run_id,
@@ -137,7 +141,7 @@ def _as_action(row: Approval) -> Action:
         tool=row.tool,
         action_class=ActionClass.EXTERNAL,
         key="",
-        args=row.args,
+        args=args,
         status=ActionStatus.STARTED,
         epoch=1,
         written_epoch=1,
@@ -182,7 +186,7 @@ def answer(
         row, seen, timezone.now()
     )  # and once more under the lock: whoever comes too late is told that, not what else is wrong
     whole = _checked(row, decision, args, message)
-    if needs_proof(row, decision) and not is_confirmed(confirmed_at, timezone.now()):
+    if needs_proof(row, decision, whole) and not is_confirmed(confirmed_at, timezone.now()):
         raise ProofNeeded("the policy of this tool asks for a proof of identity within the last ten minutes")
     now = timezone.now()
     with transaction.atomic(durable=True):
