@@ -29,7 +29,8 @@ POLL_S = 0.2
 KILLS = {"worker": 6, "deploy": 2, "broker": 2, "database": 1}
 """What is killed, and how often beside the others: first each once, then at random."""
 ALL = "all at once"
-"""The last kill, in the last second: both workers, broker and database. Nothing comes after it that could push a run on."""
+"""The last kill, in the last second, or later where not everything had its turn: both workers, broker and database. Nothing comes after it that
+could push a run on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ def _play(stage: Stage, http: httpx.Client, asked: Asked, outcome: Outcome, tell
     began = time.monotonic()
     started: dict[int, str] = {}
     killed: Counter[str] = Counter()
-    next_kill, last_kill = began + 2, began + asked.seconds - 1
+    next_kill, last_kill, pace = began + 2, began + asked.seconds - 1, min(1.0, asked.seconds / 20)
     last = ""
     while True:
         now = time.monotonic()
@@ -123,14 +124,12 @@ def _play(stage: Stage, http: httpx.Client, asked: Asked, outcome: Outcome, tell
             if number not in started and (run := _start(http, number)):
                 started[number] = run
         _approve(http)
-        if now >= last_kill and not killed[ALL]:
-            _strike(stage, ALL, chance)
-            killed[ALL] += 1
-        elif last_kill > now >= next_kill:
-            target = next(targets)
+        is_last = now >= last_kill and sum(killed.values()) >= len(KILLS)
+        if not killed[ALL] and (is_last or now >= next_kill):
+            target = ALL if is_last else next(targets)
             _strike(stage, target, chance)
             killed[target] += 1
-            next_kill = time.monotonic() + chance.uniform(1, 4)
+            next_kill = time.monotonic() + chance.uniform(1, 4) * pace
         _keep_alive(stage)
         ended = _ended(stage)
         line = f"{ended} of {asked.runs} ended, killed: {_listed(killed)}"
