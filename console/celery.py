@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from importlib import import_module
 from typing import Any
 
 from celery import Celery
@@ -12,6 +14,8 @@ from console import task_lines  # noqa: F401 - listens from now on
 from console.schedule import SCHEDULE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+# Django's checks look at every page, which no worker draws: `migrate` and the web processes have made them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 app = Celery("console")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
@@ -20,13 +24,20 @@ app.conf.beat_schedule = SCHEDULE
 
 @worker_before_create_process.connect
 def load_kinds(**_: Any) -> None:
-    """Import what resolvers speak by before the worker forks, else the first question in each of its processes waits for that."""
+    """Import what tasks need before the worker forks, else the first question in each of its processes waits for that, and each has its own
+    copy of it. What is there by now is left alone by the garbage collector, so that the processes go on sharing it."""
     from console.services.definitions import list_kinds  # Django is set up by now, and was not when this module was imported
 
     list_kinds()
-    from console import spans
+    from console import run_types, spans
 
     spans.load()
+    if run_types.is_any():
+        import_module("console.services.advancing")
+        import_module("console.run_checkpoints")
+        import_module("agents.langchain_middleware")
+    gc.collect()
+    gc.freeze()
 
 
 @worker_process_shutdown.connect

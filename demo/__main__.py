@@ -279,10 +279,12 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
     """Wait until every agent has played its part, the address answers, and each store has enough calls in doubt, by the API, and nobody
     in flight who was killed: for a few seconds a lease outlives its process."""
 
+    began = time.monotonic()
+
     def is_ready() -> bool:
         stage.pump()
         face.require_alive()
-        return stage.is_over and face.answers() and all(map(is_quiet, stores)) and face.works()
+        return stage.is_over and face.answers() and all(map(is_quiet, stores)) and face.works(token, since=began)
 
     def is_quiet(store: str) -> bool:
         killed = {part.agent for part in parts if part.store == store and part.kill_in}
