@@ -55,7 +55,7 @@ class Console:
         """Start the web server, one worker, and beat beside it: inside the worker it could die and nobody would notice."""
         line = ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"]
         self._spawn("web", [*line, "--timeout-graceful-shutdown", "3"])  # a page that is left open would keep it for ever
-        self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "2", "--loglevel", "info"])
+        self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "1", "--loglevel", "info"])
         beat = ["celery", "--app", "console.beat", "beat", "--schedule", str(self.home.schedule), "--pidfile", ""]
         self._spawn("beat", [*beat, "--loglevel", "info"])
 
