@@ -16,10 +16,9 @@ from actions.records import Action, ActionClass, ActionStatus
 from actions.redaction import redact_text
 from agents import calls
 from agents.calls import EndUnrecorded, ToolCalls
+from agents.ends import one_line
 from agents.harness import DurableAgent, Resolver
-from agents.langgraph import recorded_calls
 from agents.runs import COMPENSATES, RunTool, RunType
-from agents.steps import one_line
 
 MAX_ACTIONS = 10_000
 """How many actions of a run are looked at; one that has more is not walked backward by this."""
@@ -99,6 +98,8 @@ def undo_next(kind: RunType, run_id: str, *, agent: DurableAgent, resolver: Reso
     """
     if agent.agent != run_id:
         raise ValueError(f"agent {agent.agent} is not that of run {run_id}")
+    from agents.langgraph import recorded_calls  # LangGraph, which nobody needs who only shows runs
+
     first_new = agent.newest_action + 1
     tools = {tool.name: recorded_calls(agent, tool.tool, tool.action_class) for tool in kind.tools}
     known = {action.seq: action for action in calls.settle(agent, tools.values(), resolver=resolver)}

@@ -18,10 +18,10 @@ from langgraph.types import Command
 
 from actions.errors import ActionsError, LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import Action
-from actions.redaction import redact_text
 from actions.store.memory import MemoryStore
 from agents import checkpoints
 from agents.checkpoints import StoredStep
+from agents.ends import one_line
 from agents.gates import Answer, AskedCall, OtherQuestion, Question, read_question, response_to
 from agents.harness import DurableAgent, Resolver
 from agents.langgraph import Entered, GraphHooks, durable_tools
@@ -45,7 +45,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-MAX_PROBLEM = 400
 RESTART = "restart the run, or bring the earlier code back and resume it"
 
 
@@ -370,13 +369,3 @@ def _newest_calls(state: Any) -> list[Mapping[str, Any]]:
 
 def _failed(problem: str, *, open_calls: tuple[Action, ...] = ()) -> Step:
     return Step(state=StepState.FAILED, problem=problem, open_calls=open_calls)
-
-
-def one_line(exc: BaseException) -> str:
-    """Its type and the first line of what it says, redacted: never a trace."""
-    try:
-        said = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
-    except Exception:  # an exception whose own text raises
-        said = ""
-    text = redact_text(f"{type(exc).__name__}: {said}" if said else type(exc).__name__)
-    return text if len(text) <= MAX_PROBLEM else f"{text[: MAX_PROBLEM - 1]}…"

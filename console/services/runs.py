@@ -26,7 +26,6 @@ from actions.queries import MAX_LIMIT
 from actions.records import OPEN_STATUSES, Action, ActionClass, Page
 from actions.rules import check_text
 from agents.runs import RunType, has_moved_money
-from agents.steps import state_problem
 from console.access import Person, Right, may_all, may_somewhere, require_run
 from console.models import Approval, Run, RunStatus, Undoing
 from console.run_types import find_run_type
@@ -374,6 +373,8 @@ def resume_run(run_id: str, *, by: User, reason: str) -> Run:
     _require_ended(run)
     if limit := limit_reached(run, kind):
         raise RunNotPossible(f"{limit}; begin it anew instead")
+    from agents.steps import state_problem  # LangGraph, which nobody needs who only shows runs
+
     with run_checkpoints() as checkpointer:
         problem = state_problem(kind, run.run_id, checkpointer=checkpointer)
     if problem:

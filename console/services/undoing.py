@@ -26,7 +26,6 @@ from agents.harness import DurableAgent
 from agents.runs import RunType
 from console.access import Person, Right
 from console.models import Parked, Run, RunStatus, Undoing
-from console.services.advancing import LEASE_PAUSE, decided_in_console
 from console.services.run_claims import FIRST_LOOK, STORE_PAUSE, UNDOING, claimed_run, renew_claim, take_claim
 from console.services.run_rows import RunNotPossible, add_event, check_reason, enter, lock_run, put_down, sentence, tell, type_of
 from console.services.runs import MAX_CALLS_READ, get_run
@@ -146,6 +145,8 @@ def _undo(run: Run, kind: RunType, token: str, span: StepSpan) -> bool:
     try:
         outcome, is_ours = _undo_one(run, kind, token)
     except LeaseLive as exc:
+        from console.services.advancing import LEASE_PAUSE  # as in _undo_one
+
         return _wait(pk, token, Parked.LEASE, str(exc), LEASE_PAUSE)
     except (LeaseLost, LeaseNotHeld, StoreError, UnknownStore, EndUnrecorded) as exc:
         span.broke_off(exc)
@@ -164,6 +165,10 @@ def _undo(run: Run, kind: RunType, token: str, span: StepSpan) -> bool:
 
 def _undo_one(run: Run, kind: RunType, token: str) -> tuple[UndoOutcome, bool]:
     """One compensation under the agent's lease, and whether the claim was still ours when it ended. As `advancing._step`."""
+    from console.services.advancing import (
+        decided_in_console,
+    )  # LangGraph, which nobody needs who only shows runs
+
     with DurableAgent.resume(
         get_agent_store(run.store),
         run.run_id,
