@@ -59,7 +59,7 @@ def test_what_somebody_types_about_a_proposal_stays_when_it_is_withdrawn_meanwhi
         second.get_by_text("No second person can be waited for").click()
     second.fill(field, "the invoice <is> paid twice")
 
-    first.get_by_role("button", name="Withdraw it").click()
+    first.locator("#decision").get_by_role("button", name="Withdraw it").click()
 
     expect(second.locator("#decision")).to_contain_text("Withdrawn; it will not be written")
     expect(second.locator("#decision .kept")).to_contain_text("the invoice <is> paid twice")
