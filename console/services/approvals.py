@@ -87,7 +87,7 @@ class InvalidAnswer(ActionsError):
 def pending_approvals(*, by: Person, limit: int = MAX_LISTED) -> tuple[Approval, ...]:
     """What waits for a person and this one may see, oldest first, each with its run; at most `limit`."""
     may_see, found = visible(by), list[Approval]()
-    rows = Approval.objects.filter(state=ApprovalState.PENDING).select_related("run").order_by("asked_at", "pk")
+    rows = Approval.objects.filter(state=ApprovalState.PENDING).select_related("run__starter").order_by("asked_at", "pk")
     for row in rows.iterator(chunk_size=500):
         if may_see(row.run.store, row.tool):
             found.append(row)
@@ -99,7 +99,7 @@ def pending_approvals(*, by: Person, limit: int = MAX_LISTED) -> tuple[Approval,
 def get_approval(approval_id: str, *, by: Person) -> Approval:
     """Raises Http404 where there is none, or where this person may not see its tool."""
     is_id = approval_id.isascii() and approval_id.isalnum()
-    row = Approval.objects.select_related("run").filter(approval_id=approval_id).first() if is_id else None
+    row = Approval.objects.select_related("run__starter").filter(approval_id=approval_id).first() if is_id else None
     if row is None or not may(by, Right.READ, store=row.run.store, tool=row.tool):
         raise Http404(f"there is no approval {approval_id[:40]!r}")
     return row
@@ -112,9 +112,10 @@ def why_not_answer(row: Approval, by: Person) -> str:
         return f"you need a role that may {right} {row.tool[:60]}"
     if not row.needs_another:
         return ""
-    if row.run.started_by == by.get_username():
+    starter = row.run.starter
+    # By their number: a name may have changed since, or be somebody else's by now. Where the account is gone the name is all there is.
+    if starter.pk == by.pk if starter is not None else row.run.started_by == by.get_username():
         return "you started this run, so somebody else has to answer"
-    starter = User.objects.filter(username=row.run.started_by).first()
     if starter is not None and is_same_person(starter, by):
         return f"your account has the same email address as {row.run.started_by}'s, so somebody else has to answer"
     return ""

@@ -123,7 +123,8 @@ def start_run(kind_name: str, given: Mapping[str, Any], *, by: User, idempotency
         return _same(known, content), False
     try:
         with transaction.atomic(durable=True):
-            run = _create(kind, text, content, store=store, by=by.get_username(), idempotency_key=idempotency_key)
+            name = by.get_username()
+            run = _create(kind, text, content, store=store, by=name, starter=by, idempotency_key=idempotency_key)
             enter("run_started", run, by=by, changed={"run": [None, str(run.status)]})
     except IntegrityError:
         known = _of_key(by, idempotency_key)
@@ -133,7 +134,17 @@ def start_run(kind_name: str, given: Mapping[str, Any], *, by: User, idempotency
     return run, True
 
 
-def _create(kind: RunType, text: str, content: str, *, store: str, by: str, restart_of: Run | None = None, **more: str) -> Run:
+def _create(
+    kind: RunType,
+    text: str,
+    content: str,
+    *,
+    store: str,
+    by: str,
+    starter: User | None,
+    restart_of: Run | None = None,
+    **more: str,
+) -> Run:
     """In the caller's transaction."""
     run = Run.objects.create(
         run_id=f"run-{uuid.uuid4().hex}",
@@ -143,6 +154,7 @@ def _create(kind: RunType, text: str, content: str, *, store: str, by: str, rest
         input=text,
         content=content,
         started_by=by,
+        starter=starter,
         restart_of=restart_of,
         due_at=timezone.now(),
         **more,
@@ -412,16 +424,20 @@ def restart_run(run_id: str, *, by: User, reason: str) -> Run:
             raise RunNotPossible(f"the run is {_words(row)}; only one that failed or was cancelled begins anew")
         if row.undoing == Undoing.RUNNING:
             raise RunNotPossible("what it did is being taken back; wait until that is over")
-        new = restart(row, kind, by=by.get_username(), reason=said)
+        new = restart(row, kind, by=by.get_username(), starter=by, reason=said)
         enter("run_restarted", row, by=by, reason=said, changed={"restarted as": [None, new.run_id]})
     return new
 
 
-def restart(row: Run, kind: RunType, *, by: str, reason: str) -> Run:
-    """The new run of one that is locked. Inside the caller's transaction. Raises RunNotPossible."""
+def restart(row: Run, kind: RunType, *, by: str, reason: str, starter: User | None = None) -> Run:
+    """The new run of one that is locked; without `by` as if whoever started that one had. Inside the caller's transaction.
+
+    Raises RunNotPossible.
+    """
     if (other := Run.objects.filter(restart_of=row).first()) is not None:
         raise RunNotPossible(f"it was begun anew already, as {other.run_id}")
-    new = _create(kind, row.input, row.content, store=settings.RUN_STORE, by=by or row.started_by, restart_of=row)
+    who, whose = (by, starter) if by else (row.started_by, row.starter)
+    new = _create(kind, row.input, row.content, store=settings.RUN_STORE, by=who, starter=whose, restart_of=row)
     add_event(row, "restarted", by=by, reason=reason, restarted_as=new.run_id)
     return new
 

@@ -256,6 +256,23 @@ def test_four_eyes_are_an_approver_who_did_not_start_the_run(memory: RecordWrite
     assert (drive(run).status, len(effects("pay"))) == ("done", 1)
 
 
+def test_who_started_a_run_is_known_by_their_account_whatever_it_is_called_now(
+    memory: RecordWriter, bea: User, person: Cast
+) -> None:
+    own = person("both", "operator", "approver")
+    run, row = asking(own, PAY, kind="four-eyes")
+    User.objects.filter(pk=own.pk).update(username="renamed")
+    own = User.objects.get(pk=own.pk)
+    namesake = person("both", "operator", "approver")
+
+    with pytest.raises(PermissionDenied, match="you started this run"):
+        say(row, "approve", own)
+    assert effects("pay") == []
+    say(row, "approve", namesake)
+
+    assert drive(run).status == "done"
+
+
 @pytest.mark.parametrize(
     ("roles", "error"),
     [
