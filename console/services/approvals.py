@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -21,9 +21,7 @@ from django.utils import timezone
 from actions.errors import ActionsError, InvalidDecision
 from actions.records import Action, ActionClass, ActionStatus
 from actions.rules import MAX_REASON_CHARS, as_column, check_text, has_visible_text
-from agents.gates import check_edit
 from agents.runs import DECISIONS, Expiry, Gate, RunType
-from agents.steps import Answer, AskedCall
 from console.access import Person, Right, may, visible
 from console.edits import NotAnEdit, read_edit
 from console.models import Approval, ApprovalState, Run, RunStatus
@@ -33,6 +31,9 @@ from console.services.policies import policy_of, roles_of
 from console.services.run_rows import add_event, end_run, enter, lock_run, make_due, tell, type_of, unkeepable
 from console.shapes import arguments_json
 from console.tool_rules import rule_of
+
+if TYPE_CHECKING:
+    from agents.gates import Answer, AskedCall
 
 MAX_LISTED = 200
 _STATE_OF: Mapping[str, ApprovalState] = {
@@ -120,17 +121,21 @@ def why_not_answer(row: Approval, by: Person) -> str:
     return ""
 
 
-def needs_proof(row: Approval, decision: str) -> bool:
-    """Whether the tool's policy wants a fresh proof of identity before this call is let through; saying no needs none."""
+def needs_proof(row: Approval, decision: str, edited: Mapping[str, Any] | None = None) -> bool:
+    """Whether the tool's policy wants a fresh proof of identity before this call is let through, as it was asked or as it was `edited`;
+    saying no needs none."""
     if decision not in ("approve", "edit"):
         return False
     policy = policy_of(row.tool)
-    return gates_of(
-        policy, _as_action(row), row.args, store=row.run.store, outcome="approved", roles=roles_of(policy)
-    ).needs_step_up
+    return any(
+        gates_of(
+            policy, _as_action(row, args), args, store=row.run.store, outcome="approved", roles=roles_of(policy)
+        ).needs_step_up
+        for args in (row.args, *([json.dumps(edited)] if edited is not None else []))
+    )
 
 
-def _as_action(row: Approval) -> Action:
+def _as_action(row: Approval, args: str) -> Action:
     """The call as it would be recorded, for rules that speak of calls."""
     return Action(
         agent=row.run.run_id,
@@ -138,7 +143,7 @@ def _as_action(row: Approval) -> Action:
         tool=row.tool,
         action_class=ActionClass.EXTERNAL,
         key="",
-        args=row.args,
+        args=args,
         status=ActionStatus.STARTED,
         epoch=1,
         written_epoch=1,
@@ -183,7 +188,7 @@ def answer(
         row, seen, timezone.now()
     )  # and once more under the lock: whoever comes too late is told that, not what else is wrong
     whole = _checked(row, decision, args, message)
-    if needs_proof(row, decision) and not is_confirmed(confirmed_at, timezone.now()):
+    if needs_proof(row, decision, whole) and not is_confirmed(confirmed_at, timezone.now()):
         raise ProofNeeded("the policy of this tool asks for a proof of identity within the last ten minutes")
     now = timezone.now()
     with transaction.atomic(durable=True):
@@ -268,6 +273,8 @@ def _checked_edit(row: Approval, args: Mapping[str, Any]) -> Mapping[str, Any]:
         whole = read_edit(text, row.args, rule_of(row.tool).redacted)
     except NotAnEdit as exc:
         raise InvalidAnswer([str(exc)]) from exc
+    from agents.gates import check_edit  # LangGraph, which nobody needs who only shows runs
+
     if problems := check_edit(kind, row.tool, whole):
         raise InvalidAnswer(problems)
     return whole
@@ -320,6 +327,8 @@ def answers_of(run: Run) -> dict[str, list[Answer]]:
 
 
 def _answer(row: Approval) -> Answer:
+    from agents.gates import Answer  # as in _checked
+
     args = json.loads(row.edited_args) if row.edited_args else None
     return Answer(type=_TYPE_OF[ApprovalState(row.state)], digest=row.digest, args=args, message=row.message)
 
@@ -360,6 +369,8 @@ def _expire(run: Run, row: Approval, now: datetime) -> None:
 
 
 def _ask_again(run: Run, row: Approval, gate: Gate, now: datetime) -> None:
+    from agents.gates import AskedCall  # as in _checked
+
     one = AskedCall(
         interrupt_id=row.interrupt_id,
         position=row.position,

@@ -247,11 +247,8 @@ def _decide(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: User
     if request.outcome == LATER:
         return _keep_note(ref, request, item, by)
     end = end_of_request(request, by=by)
-    known = Decision.objects.filter(decision_id=request.decision_id).first()
-    if known is not None:
-        return _repeat(known, request, end, item)
-    if Note.objects.filter(decision_id=request.decision_id).exists():
-        return _used_for_a_note(item)
+    if (used := _if_used(request, end, item)) is not None:
+        return used
     if item.action is None:
         raise InvalidDecision("the record is unreadable, so it cannot be settled here")
     if not item.action.is_open:
@@ -274,11 +271,8 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
             return answer_of(None, row, item, fresh=True)
         if row is not None:
             return answer_of(attempt(row.pk, first=True, wait=True, seen=request.seen, item=item), row, item, fresh=True)
-        known = Decision.objects.filter(decision_id=request.decision_id).first()
-        if known is not None:
-            return _repeat(known, request, end, item)
-        if Note.objects.filter(decision_id=request.decision_id).exists():
-            return _used_for_a_note(item)
+        if (used := _if_used(request, end, item)) is not None:
+            return used
         other = _pending_for(item.ref)
         if other is not None and other.next_try_at is not None and other.next_try_at <= timezone.now():
             # On its way this very moment, or left by a crash: either way its attempt decides who was first.
@@ -318,10 +312,21 @@ def _keep(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: User, 
             )
             if row.state == DecisionState.HELD:
                 row.refresh_from_db()  # counted by the database's clock
-            bump(item.store)
+            if row.state != DecisionState.WAITING:
+                bump(item.store)  # else its first attempt, which comes next, says what became of it
     except IntegrityError:
         return None
     return row
+
+
+def _if_used(request: DecisionRequest, end: ActionEnd, item: ActionItem) -> Answer | None:
+    """What is to be answered where the id has been used; one statement where it has not."""
+    if not DecisionId.objects.filter(id=request.decision_id).exists():
+        return None
+    known = Decision.objects.filter(decision_id=request.decision_id).first()
+    if known is not None:
+        return _repeat(known, request, end, item)
+    return _used_for_a_note(item) if Note.objects.filter(decision_id=request.decision_id).exists() else None
 
 
 def _repeat(known: Decision, request: DecisionRequest, end: ActionEnd, item: ActionItem) -> Answer:
