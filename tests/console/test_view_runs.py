@@ -192,7 +192,7 @@ def test_a_parked_run_leads_to_the_call_in_doubt(memory: RecordWriter, ana: User
     html = browser(ana).get("/runs/run-1/").content.decode()
 
     assert "/?open=main/run-1/1" in html
-    assert "A call is in doubt." in text_of(html)
+    assert "It stands still: a call is in doubt." in text_of(html)
 
 
 def test_a_run_whose_type_is_gone_says_so(ana: User) -> None:
