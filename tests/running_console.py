@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from urllib.error import URLError
 from urllib.request import urlopen
 
-PATIENCE_S = 120
-"""How long a start may take; on a machine with much else to do it takes half a minute."""
+from local.processes import free_port
 
 
 @contextmanager
@@ -35,22 +32,16 @@ def running_console(*, database_url: str, stores: str, more: Mapping[str, str] |
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
-        server.wait(timeout=PATIENCE_S)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        server.wait(timeout=120)
 
 
 def wait_until_answering(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert server.poll() is None, "the console did not start"
         try:
             with urlopen(url):
                 return
-        except URLError:
+        except OSError:  # nobody listens yet, or whoever does has just begun
             time.sleep(0.1)
-    raise AssertionError(f"the console did not answer within {PATIENCE_S:.0f} s")
+    raise AssertionError("the console did not answer within 120 s")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -97,8 +99,14 @@ def cleo(transactional_db: None) -> User:
     return _person("cleo", "approver")
 
 
+@cache
+def _hash_of_password() -> str:
+    """Slow by design, so once for the whole run."""
+    return make_password(PASSWORD)
+
+
 def _person(name: str, *roles: str) -> User:
-    user = User.objects.create_user(name, password=PASSWORD)
+    user = User.objects.create(username=name, password=_hash_of_password())
     for role in roles:
         Grant.objects.create(user=user, role=role)
     return user

@@ -14,6 +14,7 @@ from actions.records import ActionRef
 from console import stores
 from console.models import Decision, Definition, Hook, Incident, Inquiry, Pace, StoredVerdict
 from console.services import claims, resolve
+from console.services.asking import request_asking
 from console.services.decide import DecisionRequest, decide
 from console.services.definitions import save_definition
 from console.services.hooks import make_hook
@@ -58,8 +59,8 @@ def incident(world: RecallWriter, eve: User) -> Incident:
     world.action("r-1", 1, args={"to": "found-later@example.com"})
     decide(ActionRef("main", "r-1", 1), DecisionRequest(outcome="failed", reason="Not there", decision_id=str(uuid4())), by=eve)
     look_again(Decision.objects.get())
-    resolve.request_asking(FOUND, by=eve)
-    resolve.request_asking(ActionRef("main", "m-1", 2), by=eve)
+    request_asking(FOUND, by=eve)
+    request_asking(ActionRef("main", "m-1", 2), by=eve)
     work()
     return Incident.objects.get()
 
@@ -108,7 +109,7 @@ def test_asking_shows_at_once_that_it_asks_and_then_by_itself_what_was_found(
 def test_what_somebody_reads_is_not_folded_up_by_what_changes_elsewhere(
     world: RecallWriter, ana: User, bea: User, signed_in: SignedIn
 ) -> None:
-    resolve.request_asking(FOUND, by=ana)
+    request_asking(FOUND, by=ana)
     work()
     page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     page.locator("#world .verdict summary").click()
@@ -125,7 +126,7 @@ def test_what_somebody_reads_is_not_folded_up_by_what_changes_elsewhere(
 def test_evidence_fills_the_form_in_and_a_person_writes_it(
     world: RecallWriter, ana: User, signed_in: SignedIn, has_scripts: bool
 ) -> None:
-    resolve.request_asking(FOUND, by=ana)
+    request_asking(FOUND, by=ana)
     work()
     page = signed_in(ana, java_script_enabled=has_scripts)
     page.goto("/actions/main/m-1/1/")
@@ -144,7 +145,7 @@ def test_evidence_fills_the_form_in_and_a_person_writes_it(
 def test_what_was_found_is_written_as_failed_only_after_a_word_about_it(
     world: RecallWriter, eve: User, signed_in: SignedIn, has_scripts: bool
 ) -> None:
-    resolve.request_asking(FOUND, by=eve)
+    request_asking(FOUND, by=eve)
     work()
     page = signed_in(eve, java_script_enabled=has_scripts)
     page.goto("/actions/main/m-1/1/")
@@ -244,7 +245,7 @@ def test_a_policy_is_saved_by_keyboard_and_a_wrong_one_names_its_field(
 def test_news_that_blocks_a_decision_outlive_what_is_drawn_in_its_place(
     world: RecallWriter, ana: User, signed_in: SignedIn
 ) -> None:
-    resolve.request_asking(FOUND, by=ana)
+    request_asking(FOUND, by=ana)
     work()
     page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     world.action("m-1", 1, status="unknown", args={"to": "found@example.com", "subject": "Refund"})
@@ -285,9 +286,8 @@ def test_what_was_asked_for_before_a_gesture_is_not_drawn_over_its_answer(
     route, answer = late[0]
     route.fulfill(response=answer)
 
-    expect(page.locator("#status.htmx-request")).to_have_count(
-        0
-    )  # nor is the next one under way, which is sent as soon as this one came
+    # Nor is the next one under way, which is sent as soon as this one came.
+    expect(page.locator("#status.htmx-request")).to_have_count(0)
     assert all("Asking …" in one for one in page.evaluate("window.drawn"))
     expect(page.locator("#world")).to_contain_text("Asking …")
     expect(page.locator("#ask-now")).to_be_focused()

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, Response, expect
 
 from actions.records import ActionRef
 from console.models import Decision, DecisionState, Note
-from console.services import resolve
+from console.services.asking import request_asking
 from console.services.policies import save_policy
 from console.stores import get_store
 from tests.browser.conftest import SignedIn
@@ -48,7 +48,7 @@ def hundred(world: RecallWriter, eve: User) -> RecallWriter:
         else:
             world.action(agent, seq, tool="deploy", args={"service": f"billing-{number}", "environment": "production"})
         if kind == 0:
-            resolve.request_asking(ActionRef("main", agent, seq), by=eve)
+            request_asking(ActionRef("main", agent, seq), by=eve)
     work()
     return world
 

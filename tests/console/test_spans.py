@@ -21,8 +21,8 @@ from console import spans
 from console.env import Environment
 from console.models import Run, StoredVerdict
 from console.services import resolve
+from console.services.asking import request_asking
 from console.services.decide import DecisionRequest, decide
-from console.services.resolve import request_asking
 from console.services.run_claims import free_the_lost
 from console.services.runs import cancel_run, restart_run, resume_run
 from console.stores import get_store
@@ -227,7 +227,7 @@ def test_a_collector_that_hangs_fails_or_is_not_there_costs_a_run_nothing(
         collector.status = int(trouble)
     drive(start(ana, LOOK))
     if trouble != "nobody":
-        assert collector.reached.wait(20), "the batch is on its way"
+        assert collector.reached.wait(60), "the batch is on its way"
 
     run = drive(start(ana, SEND, LOOK))
     spans.flush()  # comes back too, with nobody let go on
@@ -274,7 +274,7 @@ def test_a_worker_sends_what_waits_when_it_is_told_to_stop(
     assert collector.raw == []
 
     celery.send_signal(signal.SIGTERM)
-    celery.wait(60)
+    celery.wait(150)
 
     run.refresh_from_db()
     steps = of_run(collector, run)
