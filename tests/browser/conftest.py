@@ -19,7 +19,7 @@ from pytest_django import DjangoDbBlocker
 from actions.store import open_store
 from console.models import Grant
 from local.postgres import Postgres
-from tests.browser import ledger
+from tests.browser import kinds, ledger
 from tests.browser.live import HEARD, PATIENCE_S
 from tests.recall_writer import RecallWriter
 from tests.running_console import running_console
@@ -61,7 +61,9 @@ def site(django_db_setup: None, django_db_blocker: DjangoDbBlocker, pg_server: P
     store.close()
     database_url = pg_server.url(django_settings.DATABASES["default"]["NAME"])
     with running_console(
-        database_url=database_url, stores=f"main={store_url}", more={"RESOLVER_CALLABLES": ledger.PATH}
+        database_url=database_url,
+        stores=f"main={store_url}",
+        more={"RESOLVER_CALLABLES": ledger.PATH, "RUN_TYPES": kinds.MODULE},
     ) as address:
         yield address
 
