@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -31,6 +31,8 @@ ENDED = "ended"
 PING = "ping"
 PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+FIRST_LOOK_S = 1.0
+"""How long the first word waits for a store that is slow."""
 LEASES_EVERY = 5
 """How many pauses lie between two looks at the leases of all agents; a change of the store's numbers is a reason to look at once."""
 ENDS_AT_ONCE = 50
@@ -42,20 +44,37 @@ _LOAD = 4  # asking may take at most a fifth of the time, however many rows are 
 class _Subscriber:
     loop: asyncio.AbstractEventLoop
     queue: asyncio.Queue[str]  # of one place: two changes nobody has looked at yet are one change
+    is_begun: asyncio.Event  # what later changes are told from has been read
     may_see: Callable[[str], bool]
 
     def tell(self, store: str) -> None:
         if store == PEOPLE or self.may_see(store):
             try:
-                self.loop.call_soon_threadsafe(self._put, ENDED if store == PEOPLE else CHANGED)
+                self.loop.call_soon_threadsafe(self.put, ENDED if store == PEOPLE else CHANGED)
             except RuntimeError:
                 return  # its loop has ended, and it with it
 
-    def _put(self, word: str) -> None:
+    def begin(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self.is_begun.set)
+        except RuntimeError:
+            return  # its loop has ended, and it with it
+
+    def put(self, word: str) -> None:
+        """In its own loop."""
         if word == ENDED and not self.queue.empty():
             self.queue.get_nowait()
         if self.queue.empty():
             self.queue.put_nowait(word)
+
+
+@dataclass(slots=True, eq=False)
+class _Generation:
+    """The threads of one time in which somebody listened."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    threads: list[threading.Thread] = field(default_factory=list)
+    first_looks: int = 0  # how many of them have not looked yet
 
 
 class Watcher:
@@ -68,21 +87,25 @@ class Watcher:
         self._pause_s = pause_s
         self._lock = threading.Lock()
         self._subscribers: set[_Subscriber] = set()
-        self._threads: list[threading.Thread] = []
-        self._stop = threading.Event()
+        self._now: _Generation | None = None
+        self._gone: list[threading.Thread] = []  # told to stop, and perhaps still asking a slow store
 
     async def subscribe(
         self, *, may_see: Callable[[str], bool] = lambda store: True, ping_s: float | None = None
     ) -> AsyncIterator[str]:
-        """Yield "changed" at once (whatever happened before is not known) and whenever the screen of a visible store may have changed;
-        "ended" when roles or sessions changed: whoever listens asks anew who they are.
+        """Yield "changed" as soon as everything was looked at once (whatever happened before is not known) and whenever the screen of a visible
+        store may have changed; "ended" when roles or sessions changed: whoever listens asks anew who they are. Whoever fetches after the first
+        "changed" misses nothing; where a store is slow it comes after `FIRST_LOOK_S`, and once more when that store has been looked at.
 
         With `ping_s`, "ping" after so long a silence: never wrap this in a time-out of your own, which would end it. `may_see` is asked
         from another thread for each store's name and must not touch a database.
         """
-        subscriber = _Subscriber(asyncio.get_running_loop(), asyncio.Queue(maxsize=1), may_see)
+        subscriber = _Subscriber(asyncio.get_running_loop(), asyncio.Queue(maxsize=1), asyncio.Event(), may_see)
         self._add(subscriber)
+        late: asyncio.Future[None] | None = None
         try:
+            if not await _is_set_within(subscriber.is_begun, FIRST_LOOK_S):
+                late = asyncio.ensure_future(_tell_once_begun(subscriber))
             yield CHANGED
             while True:
                 try:
@@ -90,13 +113,15 @@ class Watcher:
                 except TimeoutError:
                     yield PING
         finally:
+            if late is not None:
+                late.cancel()
             self._remove(subscriber)
 
     def stop(self) -> None:
         """End the threads and wait for them; the next subscriber starts new ones. For tests and for a clean end."""
         with self._lock:
-            threads, self._threads = self._threads, []
-            self._stop.set()
+            self._end()
+            threads, self._gone = self._gone, []
         for thread in threads:
             thread.join(timeout=30)
 
@@ -107,29 +132,47 @@ class Watcher:
     def _add(self, subscriber: _Subscriber) -> None:
         with self._lock:
             self._subscribers.add(subscriber)
-            if not self._threads:
-                self._start()
+            if self._now is None:
+                self._now = self._start()
+            if not self._now.first_looks:
+                subscriber.begin()
 
     def _remove(self, subscriber: _Subscriber) -> None:
         with self._lock:
             self._subscribers.discard(subscriber)
             if not self._subscribers:
-                self._stop.set()
-                self._threads = []
+                self._end()
 
-    def _start(self) -> None:
-        """A stop event of their own for each generation: threads of the one before may still be asking a slow store."""
-        self._stop = stop = threading.Event()
+    def _end(self) -> None:
+        """Under the lock."""
+        if self._now is not None:
+            self._now.stop.set()
+            self._gone = [thread for thread in (*self._gone, *self._now.threads) if thread.is_alive()]
+            self._now = None
+
+    def _start(self) -> _Generation:
+        """Under the lock, which no thread of it gets before all are started."""
         watches: list[Callable[[], set[str]]] = [
             _StoreWatch(name, look_every_s=LEASES_EVERY * self._pause_s).poll for name in settings.ACTION_STORES
         ]
-        for poll in [*watches, _ConsoleWatch().poll]:
-            thread = threading.Thread(target=self._run, args=(poll, stop), name="watcher", daemon=True)
-            self._threads.append(thread)
+        polls = [*watches, _ConsoleWatch().poll]
+        started = _Generation(first_looks=len(polls))
+        for poll in polls:
+            thread = threading.Thread(target=self._run, args=(poll, started), name="watcher", daemon=True)
+            started.threads.append(thread)
             thread.start()
+        return started
 
-    def _run(self, poll: Callable[[], set[str]], stop: threading.Event) -> None:
-        failures = 0
+    def _has_looked(self, generation: _Generation) -> None:
+        """One of its threads knows what to tell changes from, or that its store is down."""
+        with self._lock:
+            generation.first_looks -= 1
+            if generation is self._now and not generation.first_looks:
+                for subscriber in self._subscribers:
+                    subscriber.begin()
+
+    def _run(self, poll: Callable[[], set[str]], generation: _Generation) -> None:
+        failures, is_first, stop = 0, True, generation.stop
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -144,6 +187,9 @@ class Watcher:
                 # A thread that dies would leave every browser of this process without updates, silently.
                 failures += 1
                 log.exception("watching failed")
+            if is_first:
+                is_first = False
+                self._has_looked(generation)
             took = time.monotonic() - began
             stop.wait(
                 min(LONGEST_PAUSE_S, max(self._pause_s * 2**failures, took * _LOAD))
@@ -156,6 +202,19 @@ class Watcher:
             subscribers = tuple(self._subscribers)
         for subscriber in subscribers:
             subscriber.tell(store)
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return event.is_set()
+    return True
+
+
+async def _tell_once_begun(subscriber: _Subscriber) -> None:
+    await subscriber.is_begun.wait()
+    subscriber.put(CHANGED)
 
 
 class _StoreWatch:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from typing import IO, Self
 
 _PR_SET_PDEATHSIG = 1
 _TEMPORARY_PREFIX = "settle-"
+_LOWEST_PORT = 12_000
 
 
 class ServerError(Exception):
@@ -140,11 +142,31 @@ class ProcessGroup:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that was free a moment ago. Somebody may take it first: start again with another."""
+    """A port of 127.0.0.1 that was free a moment ago. Somebody may take it first: start again with another.
+
+    Where that is known it is none of those that the kernel gives to whoever connects or asks for any: nobody gets it by chance before its
+    server is up, or while it is restarted.
+    """
+    lowest_given = _lowest_given_port()
+    for _ in range(100 if lowest_given > 2 * _LOWEST_PORT else 0):
+        port = _LOWEST_PORT + secrets.randbelow(lowest_given - _LOWEST_PORT)
+        with contextlib.suppress(OSError):
+            return _bound(port)
+    return _bound(0)
+
+
+def _lowest_given_port() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _bound(port: int) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        probe.bind(("127.0.0.1", port))
+        found: int = probe.getsockname()[1]
+        return found
 
 
 def wait_until(
@@ -214,6 +236,13 @@ def temporary_folder(purpose: str, *, mode: int = 0o700, parent: Path | None = N
     folder = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY_PREFIX}{purpose}-{os.getpid()}-", dir=parent))
     folder.chmod(mode)
     return folder
+
+
+def in_memory(*, room: int) -> Path | None:
+    """A folder in memory where so many bytes are free, for data that nobody wants back: they wait for no disk. None where there is none."""
+    shared = Path("/dev/shm")
+    has_room = os.access(shared, os.W_OK | os.X_OK) and shutil.disk_usage(shared).free > room
+    return shared if has_room else None
 
 
 def _remove_orphaned_folders(parent: Path) -> None:

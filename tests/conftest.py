@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.test import TransactionTestCase
+from hypothesis import settings
 from pytest_django import DjangoDbBlocker
 
 from local import chromium, mongo, polign
@@ -17,6 +18,10 @@ from local.mongo import Mongo
 from local.polign import RunningPolign
 from local.postgres import Postgres
 from tests.servers import MONGO_URL, POSTGRES_URL, VECTOR_TEMPLATE
+
+# In short, and without a deadline: a busy machine is no failure.
+settings.register_profile("settle", deadline=None, max_examples=50)
+settings.load_profile("settle")
 
 OF_MIGRATE = frozenset({"django_migrations", "django_content_type", "auth_permission"})
 

@@ -89,7 +89,7 @@ class Gateway:
             self._answer(handler, status, b"no" if status < BAD_REQUEST else b'{"error": "no"}', [])
             return
         self.before(request)
-        connection = http.client.HTTPConnection(self._upstream, timeout=20)
+        connection = http.client.HTTPConnection(self._upstream, timeout=60)
         connection.request(handler.command, handler.path, body, {k: v for k, v in handler.headers.items() if k != "Connection"})
         answer = connection.getresponse()
         text = answer.read()

@@ -28,7 +28,7 @@ class PolignWriter(RecordWriter):
         self.server = server
         headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
         path = f"{server.base}/v1/collections/{quote(self.collection, safe='')}"
-        self.client = httpx.Client(base_url=path, headers=headers, trust_env=False)
+        self.client = httpx.Client(base_url=path, headers=headers, trust_env=False, timeout=60)
 
     def __enter__(self) -> Self:
         return self

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from urllib.error import URLError
 from urllib.request import urlopen
+
+from local.processes import free_port
 
 
 @contextmanager
@@ -32,22 +32,16 @@ def running_console(*, database_url: str, stores: str, more: Mapping[str, str] |
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
-        server.wait(timeout=20)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        server.wait(timeout=60)
 
 
 def wait_until_answering(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert server.poll() is None, "the console did not start"
         try:
             with urlopen(url):
                 return
-        except URLError:
+        except OSError:  # nobody listens yet, or whoever does has just begun
             time.sleep(0.1)
-    raise AssertionError("the console did not answer within 30 s")
+    raise AssertionError("the console did not answer within 60 s")

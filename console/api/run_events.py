@@ -21,7 +21,7 @@ from console.api.parameters import RUN, RunId, know_query
 from console.services.run_rows import LIVE, MAX_EVENTS, RUNS, is_undoing, list_events
 from console.services.runs import get_run
 from console.services.tokens import find_caller
-from console.watch import ENDED, PING, watcher
+from console.watch import CHANGED, ENDED, PING, watcher
 
 PING_S = 15.0
 LONGEST_S = 300.0
@@ -59,29 +59,30 @@ async def _stream(run_id: str, token: str, after: int) -> AsyncIterator[bytes]:
     deadline = loop.time() + LONGEST_S
     changes = watcher.subscribe(may_see=RUNS.__eq__, ping_s=PING_S)
     coming: asyncio.Future[str] = asyncio.ensure_future(anext(changes))
+    heard = CHANGED  # what is there already needs no news
     try:
         while True:
+            if heard == PING:
+                yield b"event: ping\ndata:\n\n"
+            else:
+                found = _Look()
+                while found.has_more:
+                    found = await sync_to_async(_look, thread_sensitive=False)(run_id, token, after)
+                    for event in found.events:
+                        after = event["number"]
+                        yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n".encode("ascii")
+                if found.is_hidden:
+                    return
+                if found.is_over:
+                    yield b"event: end\ndata:\n\n"
+                    return
+                if heard == ENDED:
+                    return
             await asyncio.wait([coming], timeout=deadline - loop.time())
             if not coming.done():
                 return
             heard = coming.result()
             coming = asyncio.ensure_future(anext(changes))
-            if heard == PING:
-                yield b"event: ping\ndata:\n\n"
-                continue
-            found = _Look()
-            while found.has_more:
-                found = await sync_to_async(_look, thread_sensitive=False)(run_id, token, after)
-                for event in found.events:
-                    after = event["number"]
-                    yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n".encode("ascii")
-            if found.is_hidden:
-                return
-            if found.is_over:
-                yield b"event: end\ndata:\n\n"
-                return
-            if heard == ENDED:
-                return
     finally:
         # A generator that is being waited for cannot be closed: first end the wait, whoever left.
         coming.cancel()

@@ -38,7 +38,7 @@ def killed_at(work: Callable[..., None], point: str, url: str, file: Path, *give
     """Runs `work` in a process of its own, which must be killed there; then its lease is let expire."""
     process = _forks.Process(target=work, args=(point, url, str(file), *given))
     process.start()
-    process.join(60)
+    process.join(180)
     assert process.exitcode == -signal.SIGKILL, process.exitcode
     expire_lease(url, RUN)
 

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     for name in ("kind", "url", "agent", "console", "token"):
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args(argv)
-    resolver = console_resolver(args.console, args.token, timeout_s=20)
+    resolver = console_resolver(args.console, args.token, timeout_s=60)
     with KINDS[args.kind](args, resolver) as (agent, reconcile):
         seqs = []
         for tool in CALLS:

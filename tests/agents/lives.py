@@ -43,4 +43,4 @@ class Life:
 
     def _run(self, module: str, *options: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", module, "--url", self.url, "--agent", self.name, "--effects", str(self.effects), *options]
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=180)

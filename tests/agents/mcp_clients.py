@@ -16,11 +16,13 @@ from typing import Any
 import anyio
 import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client import stdio
 from mcp.client.streamable_http import streamable_http_client
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "agents.mcp_server"]
 TOKEN = "a-token-drawn-at-random"
+stdio.PROCESS_TERMINATION_TIMEOUT = 60.0  # else the SDK kills a server that is slow to say goodbye, and no lease is released
 
 
 class Caller:
@@ -47,7 +49,7 @@ class HttpServer:
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def over_stdio(url: str) -> Client:
 
 def over_http(server: HttpServer, *, token: str = "") -> Client:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return Client(streamable_http_client(server.url, http_client=httpx2.AsyncClient(headers=headers, timeout=20)))
+    return Client(streamable_http_client(server.url, http_client=httpx2.AsyncClient(headers=headers, timeout=60)))
 
 
 def play(story: Story, *clients: Client) -> None:

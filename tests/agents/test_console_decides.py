@@ -69,13 +69,13 @@ def site(django_db_setup: None, pg_server: Postgres, mongo_server: Mongo) -> Ite
 
 @pytest.fixture
 def operator(transactional_db: None, site: Site, settings: Settings) -> Iterator[str]:
-    """A token of Ana's, who settles; payments are held for a minute."""
+    """A token of Ana's, who settles; payments are held for an hour."""
     settings.ACTION_STORES = site.urls
     stores.reset()
     ana, amy = User.objects.create(username="ana"), User.objects.create(username="amy")
     Grant.objects.create(user=ana, role="operator")
     Grant.objects.create(user=amy, role="admin")
-    save_policy("create_payment", {"hold_s": 60}, seen_version=0, by=amy)
+    save_policy("create_payment", {"hold_s": 3_600}, seen_version=0, by=amy)
     yield create_user_token(ana)
     stores.reset()
 
@@ -109,7 +109,7 @@ def living(kind: str, *, site: Site, store: str, agent: str) -> Iterator[Talk]:
         yield Talk(process)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.wait()
@@ -189,14 +189,14 @@ def test_the_agent_of_the_readme_is_killed_and_goes_on_with_what_was_decided(sit
 
     with Mailbox() as mailbox:
         mailbox.sender = start(mailbox)
-        _, errors = mailbox.sender.communicate(timeout=60)
+        _, errors = mailbox.sender.communicate(timeout=180)
         assert mailbox.sender.returncode == -signal.SIGKILL, errors
         status, told = send(site, operator, mail, "done", "found in the Sent folder", result="message-id 1204")
         assert (status, told["state"]) == (202, "waiting")  # its lease still lives
         expire_lease(site.urls["main"], "support-7")
         mailbox.sender = None
 
-        said, errors = start(mailbox).communicate(timeout=60)
+        said, errors = start(mailbox).communicate(timeout=180)
 
         assert said.strip() == "Nothing left to do.", errors
         (sent,) = mailbox.mails

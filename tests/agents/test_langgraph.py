@@ -217,7 +217,7 @@ def test_a_run_leaves_its_calls_closed_and_each_message_as_one_turn(
 def test_parallel_calls_of_one_message_are_open_at_once_and_one_that_fails_closes_only_itself(
     agent: DurableAgent, store: AgentStore, is_async: bool
 ) -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=60)
 
     def send(to: str) -> str:
         """Send."""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.interop
 
 
 def ours(url: str) -> Client:
-    return Client(command=[*COMMAND, "--store", url], agent=True, timeout=30)
+    return Client(command=[*COMMAND, "--store", url], agent=True, timeout=120)
 
 
 def test_recalls_client_works_with_our_server_and_the_two_hand_over(pg_url: str) -> None:

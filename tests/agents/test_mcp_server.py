@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.agents.mcp_clients import COMMAND, ROOT, TOKEN, Caller, HttpServer, h
 
 FIXTURE = json.loads((Path(__file__).parent / "fixtures/mcp-tools.json").read_text())
 MEMORIES = {"remember", "recall", "forget", "history", "diff"}
+post = partial(httpx.post, timeout=60)
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
@@ -181,7 +183,7 @@ def test_a_session_that_ends_releases_its_agents_and_leaves_open_what_is_open(sh
 
 def test_a_client_that_says_nothing_any_more_has_ended(tmp_path: Path) -> None:
     """It never says goodbye: over HTTP nobody sees that its process is gone."""
-    with http_server("--store", "memory:", "--idle-timeout", "1") as server:
+    with http_server("--store", "memory:", "--idle-timeout", "3") as server:
         silent = _handshake(server)
         assert "lease_held" in _post(server, silent, "agent_resume", agent_id="idle").text
 
@@ -397,7 +399,7 @@ def test_lines_that_no_message_can_hold_are_answered_too() -> None:
     server.stdin.write("\n".join(lines) + "\n")
     server.stdin.flush()
     answers = {answer["id"]: answer for answer in (json.loads(server.stdout.readline()) for _ in range(8))}
-    rest, _ = server.communicate(timeout=20)
+    rest, _ = server.communicate(timeout=60)
 
     assert answers[2]["result"]["isError"]
     assert "half a surrogate pair" in answers[2]["result"]["content"][0]["text"]
@@ -419,9 +421,9 @@ def _line(method: str, number: int, params: Any) -> str:
     "body", ["no JSON", "[]", "[" * 5_000, '{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"a":"\\ud800"}}']
 )
 def test_a_body_that_cannot_be_read_is_400(shared: HttpServer, body: str) -> None:
-    answer = httpx.post(shared.url, content=body, headers=_handshake(shared))
+    answer = post(shared.url, content=body, headers=_handshake(shared))
     assert (answer.status_code, "error" in answer.json()) == (400, True)
-    assert httpx.post(shared.url, content="x" * 9_000_000, headers=HEADERS).status_code == 413
+    assert post(shared.url, content="x" * 9_000_000, headers=HEADERS).status_code == 413
 
 
 # --- over HTTP -------------------------------------------------------------------------------------------------------
@@ -430,15 +432,15 @@ def test_a_body_that_cannot_be_read_is_400(shared: HttpServer, body: str) -> Non
 def _handshake(server: HttpServer, **headers: str) -> dict[str, str]:
     """Begin a session by hand; the headers of what belongs to it."""
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
-    begun = httpx.post(server.url, content=_line("initialize", 1, params), headers={**HEADERS, **headers})
+    begun = post(server.url, content=_line("initialize", 1, params), headers={**HEADERS, **headers})
     assert begun.status_code == 200, begun.text
     of_session = {**HEADERS, **headers, "mcp-session-id": begun.headers["mcp-session-id"]}
-    httpx.post(server.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=of_session)
+    post(server.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=of_session)
     return of_session
 
 
 def _post(server: HttpServer, headers: dict[str, str], tool: str, **arguments: Any) -> httpx.Response:
-    return httpx.post(server.url, content=_line("tools/call", 9, {"name": tool, "arguments": arguments}), headers=headers)
+    return post(server.url, content=_line("tools/call", 9, {"name": tool, "arguments": arguments}), headers=headers)
 
 
 def test_without_its_token_nothing_is_answered(tmp_path: Path) -> None:
@@ -450,7 +452,7 @@ def test_without_its_token_nothing_is_answered(tmp_path: Path) -> None:
 
     with http_server("--store", "memory:", "--token-file", str(file)) as server:
         for given in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": TOKEN[:-1]}, {"Authorization": "Basic x"}):
-            answer = httpx.post(server.url, content=_line("tools/list", 1, {}), headers={**HEADERS, **given})
+            answer = post(server.url, content=_line("tools/list", 1, {}), headers={**HEADERS, **given})
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
             assert TOKEN not in answer.text
         play(story, over_http(server, token=TOKEN))
@@ -458,12 +460,12 @@ def test_without_its_token_nothing_is_answered(tmp_path: Path) -> None:
 
 def test_another_sites_page_reaches_nothing(shared: HttpServer) -> None:
     for header, status in (({"Host": "evil.example:80"}, 421), ({"Origin": "http://evil.example"}, 403)):
-        assert httpx.post(shared.url, content=_line("initialize", 1, {}), headers={**HEADERS, **header}).status_code == status
+        assert post(shared.url, content=_line("initialize", 1, {}), headers={**HEADERS, **header}).status_code == status
 
 
 def test_a_client_of_the_newest_protocol_is_told_the_versions_that_have_sessions(shared: HttpServer) -> None:
     headers = {**HEADERS, "mcp-protocol-version": "2026-07-28"}
-    answer = httpx.post(shared.url, content=_line("server/discover", 7, {}), headers=headers)
+    answer = post(shared.url, content=_line("server/discover", 7, {}), headers=headers)
 
     assert answer.status_code == 400
     said = answer.json()

@@ -45,7 +45,7 @@ def test_each_call_is_answered_with_what_was_settled_and_only_a_failed_one_is_ma
     store: ActionStore, build: Any, is_async: bool
 ) -> None:
     sent: list[str] = []
-    together, together_async = threading.Barrier(5, timeout=20), asyncio.Barrier(5)
+    together, together_async = threading.Barrier(5, timeout=60), asyncio.Barrier(5)
     is_first = True
 
     def send(to: str) -> str:
@@ -100,7 +100,7 @@ def test_each_call_is_answered_with_what_was_settled_and_only_a_failed_one_is_ma
 @pytest.mark.parametrize("build", [of_langchain, of_ones_own], ids=["a task for each call", "one task"])
 def test_equal_calls_are_matched_one_to_one_and_a_call_of_an_earlier_message_answers_none(store: ActionStore, build: Any) -> None:
     sent: list[str] = []
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=60)
     dies = False
 
     def send(to: str) -> str:

@@ -54,7 +54,7 @@ class PaymentProvider:
         with self._lock:
             self.asked[key] += 1
         self.waiting.release()
-        self.gate.wait(30)
+        self.gate.wait(120)
         found = [self.payments[key]] if key in self.payments else []
         talk.answer(self.status, json.dumps({"data": found}).encode())
 

@@ -47,7 +47,7 @@ class Collector:
     def take(self, asked: Asked, talk: Conversation) -> None:
         self.raw.append(asked.body)
         self.reached.set()
-        self.may_go_on.wait(60)
+        self.may_go_on.wait(120)
         if self.status == 200 and (asked.method, asked.target) == ("POST", "/v1/traces"):
             self.spans += _read(asked.body)
         talk.answer(self.status, content_type="application/x-protobuf")

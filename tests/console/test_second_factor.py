@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal import auth
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, generate_totp_secret, hotp_value
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
@@ -22,8 +23,15 @@ from tests.recall_writer import RecordWriter
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_passwords")]
 
 
+@pytest.fixture(autouse=True)
+def _one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The half minute of a code does not turn between its making and its typing."""
+    step = int(time.time()) // 30
+    monkeypatch.setattr(auth, "yield_hotp_counters_from_time", lambda: iter([step]))
+
+
 def code_of(secret: str, steps: int = 0) -> str:
-    return format_hotp_value(hotp_value(secret, int(time.time()) // 30 + steps))
+    return format_hotp_value(hotp_value(secret, next(auth.yield_hotp_counters_from_time()) + steps))
 
 
 def wrong(secret: str) -> str:

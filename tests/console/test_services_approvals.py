@@ -309,7 +309,7 @@ def test_of_two_people_at_one_moment_one_answers_and_the_other_is_told_who(memor
             connection.close()
 
     with ThreadPoolExecutor(2) as pool:
-        said = [one.result(30) for one in (pool.submit(press, ana, "approve"), pool.submit(press, bea, "reject"))]
+        said = [one.result(120) for one in (pool.submit(press, ana, "approve"), pool.submit(press, bea, "reject"))]
 
     first = Approval.objects.get()
     assert sorted(said) == sorted([first.answered_by, f"{first.answered_by} has answered it already: {first.state}"])

@@ -397,8 +397,8 @@ def test_of_two_workers_at_one_moment_one_asks(postgres: RecallWriter, ana: User
 
     with ThreadPoolExecutor(max_workers=4) as threads:
         running = [threads.submit(work) for _ in range(4)]
-        assert provider.waiting.acquire(timeout=20)
-        for _ in zip(range(3), as_completed(running, timeout=20), strict=False):
+        assert provider.waiting.acquire(timeout=60)
+        for _ in zip(range(3), as_completed(running, timeout=60), strict=False):
             pass  # three leave while the fourth waits for its answer
         provider.gate.set()
         answers = [one.result() for one in running]
@@ -427,10 +427,10 @@ def test_an_answer_that_comes_after_its_claim_ran_out_is_dropped(
 
     with ThreadPoolExecutor(max_workers=2) as threads:
         slow = threads.submit(work)
-        assert provider.waiting.acquire(timeout=20)
+        assert provider.waiting.acquire(timeout=60)
         Inquiry.objects.update(asking_until=datetime.now(UTC) - timedelta(seconds=1))
         second = threads.submit(work)
-        assert provider.waiting.acquire(timeout=20)
+        assert provider.waiting.acquire(timeout=60)
         provider.gate.set()
         answers = [slow.result(), second.result()]
 

@@ -417,7 +417,7 @@ def test_a_run_that_a_worker_is_at_is_cancelled_after_that_step_and_its_call_is_
         with pytest.raises(RunNotPossible, match="a worker is at it"):
             mark_done_anyhow(run, ana)
         (errands / "stop-before-ann").unlink()
-        working.result(30)
+        working.result(120)
 
     run.refresh_from_db()
     assert (run.status, len(effects("send")), effects("look_up")) == ("cancelled", 1, [])

@@ -227,7 +227,7 @@ def test_a_collector_that_hangs_fails_or_is_not_there_costs_a_run_nothing(
         collector.status = int(trouble)
     drive(start(ana, LOOK))
     if trouble != "nobody":
-        assert collector.reached.wait(20), "the batch is on its way"
+        assert collector.reached.wait(60), "the batch is on its way"
 
     run = drive(start(ana, SEND, LOOK))
     spans.flush()  # comes back too, with nobody let go on
@@ -274,7 +274,7 @@ def test_a_worker_sends_what_waits_when_it_is_told_to_stop(
     assert collector.raw == []
 
     celery.send_signal(signal.SIGTERM)
-    celery.wait(60)
+    celery.wait(150)
 
     run.refresh_from_db()
     steps = of_run(collector, run)

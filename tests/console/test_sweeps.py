@@ -29,7 +29,7 @@ def swept(ago: timedelta) -> None:
 def test_every_page_says_that_no_sweep_has_run_for_a_minute(memory: RecordWriter, ana: User, path: str) -> None:
     client = browser(ana)
     client.get(path)  # the session notes that it is used
-    swept(timedelta(seconds=50))
+    swept(timedelta(seconds=20))
     with CaptureQueriesContext(connection) as before:
         assert SAID not in text_of(client.get(path).content.decode())
     swept(timedelta(seconds=70))

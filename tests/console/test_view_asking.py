@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +26,7 @@ from tests.console.asking import PaymentProvider, configure, define, payment_pro
 from tests.console.conftest import Cast, MemoryWriter
 from tests.console.test_view_world import NASTY
 from tests.console.view_helpers import HTMX, browser, path_of, words_of
+from tests.console.workers import wait_until_somebody_waits_for_us
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db
@@ -310,29 +310,19 @@ def test_gestures_over_the_same_actions_at_once_and_while_an_answer_comes_ask_on
 
     with ThreadPoolExecutor(5) as threads:
         answer = threads.submit(alone, lambda: resolve.ask(slow.pk))
-        assert provider.waiting.acquire(timeout=20)
+        assert provider.waiting.acquire(timeout=60)
         pressed = [
             threads.submit(alone, lambda user=user, order=order: request_asking_many(refs[::order], by=user))
             for user, order in ((ana, 1), (bea, -1), (ana, -1), (bea, 1))
         ]
-        outcomes = [one.result(timeout=20) for one in pressed]
+        outcomes = [one.result(timeout=60) for one in pressed]
         provider.gate.set()
-        assert answer.result(timeout=20) is not None
+        assert answer.result(timeout=60) is not None
     work()
 
     assert all(one.inquiry for gesture in outcomes for one in gesture)
     assert [provider.times_asked(ref) for ref in refs] == [1] * 6
     assert Inquiry.objects.count() == StoredVerdict.objects.count() == 6
-
-
-def wait_until_somebody_waits_for_us() -> None:
-    deadline = time.monotonic() + 20
-    with connection.cursor() as cursor:
-        while time.monotonic() < deadline:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))")
-            if cursor.fetchone()[0]:
-                return
-    raise AssertionError("nobody waits for a row of ours")
 
 
 def keep_an_answer(row: Inquiry) -> None:
@@ -370,7 +360,7 @@ def test_an_answer_that_is_kept_while_the_gesture_waits_for_its_row_is_not_asked
             pressed = threads.submit(press)
             wait_until_somebody_waits_for_us()
             keep_an_answer(row)
-        (outcome,) = pressed.result(timeout=20)
+        (outcome,) = pressed.result(timeout=60)
 
     assert outcome.inquiry is None
     assert outcome.answered is not None

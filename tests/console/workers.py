@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 
 from console.celery import app
 from local import processes
@@ -39,6 +40,7 @@ def worker(transactional_db: None, postgres: RecallWriter, tmp_path: Path) -> It
     running: list[subprocess.Popen[bytes]] = []
 
     def start(at_once: int = 2, **settings: str) -> subprocess.Popen[bytes]:
+        sweep_now()
         process = processes.spawn(
             [
                 sys.executable,
@@ -60,7 +62,6 @@ def worker(transactional_db: None, postgres: RecallWriter, tmp_path: Path) -> It
             log=tmp_path / f"worker-{len(running)}.log",
         )
         running.append(process)
-        sweep_now()
         return process
 
     app.control.purge()
@@ -80,10 +81,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the worker and its children at once: nobody gets to say goodbye."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 150) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"still not: {what}"
@@ -98,6 +99,17 @@ def lease_row_held(postgres: RecallWriter, agent: str) -> Iterator[Callable[[], 
 
         yield lambda: somebody_waits_for(holder, postgres)
         holder.rollback()
+
+
+def wait_until_somebody_waits_for_us() -> None:
+    """For what the transaction of this test holds: of locks it learns at once, whatever it began with."""
+    deadline = time.monotonic() + 60
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))")
+            if cursor.fetchone()[0]:
+                return
+    raise AssertionError("nobody waits for a row of ours")
 
 
 def somebody_waits_for(holder: psycopg.Connection[Any], postgres: RecallWriter) -> bool:

@@ -78,7 +78,7 @@ class Play:
         part = self.part(who)
         line = resuming(part, world=self.world.folder)
         env = inherited() | {RECORDS_URL: self.urls[part.store]}
-        return subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=20)
+        return subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
 
     def resume(self, who: str) -> str:
         """Let the agent carry on; answers what it prints."""
@@ -106,7 +106,7 @@ def play(pg_server: Postgres, mongo_server: Mongo, tmp_path_factory: pytest.Temp
     played = Play(urls, tmp_path_factory.mktemp("a play"))
     with played.stage() as stage:
         stage.enter([*EVERYBODY, LIVE])
-        processes.wait_until(_pumped(stage), what="the play", timeout=timedelta(seconds=40))
+        processes.wait_until(_pumped(stage), what="the play", timeout=timedelta(seconds=180))
         yield played
     pg_server.drop_database(name)
     mongo_server.drop_database(name)
@@ -238,7 +238,7 @@ def test_live_agents_die_with_their_stage(pg_url: str, tmp_path: Path) -> None:
         assert play.is_held(LIVE.agent)
 
     # Neither the agent nor Recall's process beside it is connected any more, so the lease runs out.
-    processes.wait_until(lambda: connected(pg_url) == 0, what="the end of the live agent", timeout=timedelta(seconds=5))
+    processes.wait_until(lambda: connected(pg_url) == 0, what="the end of the live agent", timeout=timedelta(seconds=60))
     assert play.last_call(LIVE.agent).status == "started"
 
 

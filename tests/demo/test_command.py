@@ -18,7 +18,7 @@ from tests.recall_writer import RecallWriter
 
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "demo", *arguments]
-    return subprocess.run(line, cwd=ROOT, env=inherited() | environment, capture_output=True, text=True, timeout=20)
+    return subprocess.run(line, cwd=ROOT, env=inherited() | environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_demo_that_is_killed_leaves_no_address(home: Home) -> None:
     script = "import os, sys; from pathlib import Path; from demo.home import Home\n"
     script += "home = Home(Path(sys.argv[1]))\n"
     script += "with home.held(): home.demo.touch(); home.environment.touch(); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", script, str(home.folder)], cwd=ROOT, timeout=10)
+    subprocess.run([sys.executable, "-c", script, str(home.folder)], cwd=ROOT, timeout=60)
 
     processes.wait_until(lambda: not home.demo.exists() and not home.environment.exists(), what="the removal of the address")
 

@@ -24,18 +24,18 @@ from tests.recall_writer import RecallWriter
 def test_whatever_of_the_console_ends_is_noticed_and_named(tmp_path: Path, name: str) -> None:
     with ProcessGroup() as servers:
         face = Console(home=Home(tmp_path), servers=servers, environment={}, port=1)
-        servers.spawn("other", [sys.executable, "-c", "import time; time.sleep(60)"])
+        servers.spawn("other", [sys.executable, "-c", "import time; time.sleep(600)"])
         face.require_alive()
         ending = servers.spawn(name, [sys.executable, "-c", "raise SystemExit(3)"])
-        ending.wait(20)
+        ending.wait(60)
         with pytest.raises(Refused, match=rf"'{name}' ended with exit code 3; see .*{name}\.log"):
             face.require_alive()
 
 
 def test_a_database_or_broker_that_ends_is_noticed() -> None:
-    living = processes.spawn([sys.executable, "-c", "import time; time.sleep(60)"])
+    living = processes.spawn([sys.executable, "-c", "import time; time.sleep(600)"])
     ended = processes.spawn([sys.executable, "-c", "pass"])
-    ended.wait(20)
+    ended.wait(60)
     try:
         demo.require_running(PostgreSQL=living)
         with pytest.raises(Refused, match="Valkey ended"):

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from local import processes
-from tests.demo.whole import Demo, copy_of_the_tree
+from tests.demo.whole import PATIENCE, Demo, copy_of_the_tree
 
 pytestmark = pytest.mark.xdist_group("whole-demo")
 
@@ -83,7 +83,7 @@ def test_each_tool_has_somebody_to_ask_and_a_receipt_is_settled_by_that_alone(de
     assert found == had_an_effect & {agent for agent, _ in verdicts}  # a test settled one before
     assert len(found) >= 3
     assert {agent for (agent, _), verdict in verdicts.items() if verdict["outcome"] == "done"} == found
-    processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end")
+    processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end", timeout=PATIENCE)
     (settled,) = demo.actions("?tool=send_receipt&state=done")
     receipt = demo.action(settled)
     assert settled["agent"] == "receipt-agent-8"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local import processes
-from tests.demo.whole import Demo, copy_of_the_tree
+from tests.demo.whole import PATIENCE, Demo, copy_of_the_tree
 
 pytestmark = pytest.mark.xdist_group("whole-demo-on-both")
 TWINS = ["main/support-agent-7", "ops/support-agent-7"]
@@ -72,7 +72,7 @@ def test_an_id_of_two_agents_is_refused_and_its_store_tells_them_apart(demo: Dem
 
 
 def test_told_to_stop_it_ends_everything_and_keeps_its_data_apart(demo: Demo, tmp_path: Path) -> None:
-    processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end")
+    processes.wait_until(lambda: bool(demo.actions("?tool=send_receipt&state=done")), what="the receipt's end", timeout=PATIENCE)
     assert demo.run("verify_audit").stdout.splitlines()[-1].startswith("intact: ")
     file = tmp_path / "settled.jsonl"
     exported = demo.run("export_audit", "--format", "jsonl", "--kind", "settled", "--output", str(file))

@@ -19,6 +19,8 @@ import psutil
 from local import postgres, processes
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = timedelta(seconds=120)
+"""Of whoever waits for what a worker of the demo does."""
 SETTINGS = (
     "DATABASE_URL",
     "ACTION_STORES",
@@ -42,24 +44,25 @@ class Demo:
         self.process = processes.spawn([folder / "run", "demo", *arguments], env=self.environment, cwd=folder, log=self.log)
         self.file = folder / ".data/demo.json"
         processes.wait_until(
-            self.file.exists, what="the demo", process=self.process, log=self.log, timeout=timedelta(seconds=150)
+            self.file.exists, what="the demo", process=self.process, log=self.log, timeout=timedelta(seconds=300)
         )
         self.said: dict[str, str] = json.loads(self.file.read_text())
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.folder / "run", *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=90
+            [self.folder / "run", *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=180
         )
 
     def actions(self, query: str = "") -> list[dict[str, Any]]:
+        """Of its agents: what its runs do meanwhile is left out."""
         answer = httpx.get(
             f"{self.said['url']}/api/v1/actions{query}",
             headers={"Authorization": f"Bearer {self.said['token']}"},
             trust_env=False,
-            timeout=20,
+            timeout=60,
         )
         items: list[dict[str, Any]] = answer.raise_for_status().json()["items"]
-        return items
+        return [item for item in items if not item["agent"].startswith("run-")]
 
     def action(self, item: dict[str, Any]) -> dict[str, Any]:
         return self._call("GET", item)
@@ -71,7 +74,9 @@ class Demo:
         return item, before
 
     def verdict_after(self, item: dict[str, Any], before: int) -> dict[str, Any]:
-        processes.wait_until(lambda: len(self.action(item)["verdicts"]) > before, what=f"a verdict about {item['agent']}")
+        processes.wait_until(
+            lambda: len(self.action(item)["verdicts"]) > before, what=f"a verdict about {item['agent']}", timeout=PATIENCE
+        )
         verdict: dict[str, Any] = self.action(item)["verdicts"][-1]
         return verdict
 
@@ -81,7 +86,7 @@ class Demo:
             f"{self.said['url']}/api/v1/actions/{item['store']}/{item['agent']}/{item['seq']}{more}",
             headers={"Authorization": f"Bearer {self.said['token']}"},
             trust_env=False,
-            timeout=20,
+            timeout=60,
         )
         answer.raise_for_status()
         return answer.json() if answer.content else {}
@@ -104,8 +109,8 @@ class Demo:
         started = self.descendants()
         assert started
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
-        _, alive = psutil.wait_procs(started, timeout=20)
+        code = self.process.wait(120)
+        _, alive = psutil.wait_procs(started, timeout=60)
         return code, [" ".join(process.cmdline())[:200] for process in alive]
 
 

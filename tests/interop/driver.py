@@ -14,7 +14,7 @@ from polign_recall import Client, ResumedAgent
 from local.processes import wait_until
 from tests.interop.rows import rows_of
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 
 
 class Recall:

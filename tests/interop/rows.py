@@ -22,7 +22,9 @@ RELEASED = datetime(1970, 1, 1, tzinfo=UTC)
 class Rows(Protocol):
     """What the tests look at and change behind everybody's back."""
 
-    def expire_lease(self, agent: str) -> None: ...
+    def expire_lease(self, agent: str, *, in_s: float = -1) -> None:
+        """It ends in so many seconds, or has ended so long ago."""
+        ...
 
     def forget_leases(self) -> None: ...
 
@@ -55,10 +57,11 @@ class PostgresRows:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def expire_lease(self, agent: str) -> None:
+    def expire_lease(self, agent: str, *, in_s: float = -1) -> None:
         with postgres.connect(self._url) as connection:
             moved = connection.execute(
-                "UPDATE recall.recall_leases SET expires_at = clock_timestamp() - interval '1 second' WHERE name = %s", [agent]
+                "UPDATE recall.recall_leases SET expires_at = clock_timestamp() + make_interval(secs => %s) WHERE name = %s",
+                [in_s, agent],
             )
             assert moved.rowcount == 1
 
@@ -135,10 +138,10 @@ class MongoRows:
         with client:
             yield client.get_default_database()
 
-    def expire_lease(self, agent: str) -> None:
+    def expire_lease(self, agent: str, *, in_s: float = -1) -> None:
         with self.connected() as db:
-            past = [{"$set": {"expires_at": {"$subtract": ["$$NOW", Int64(1000)]}}}]
-            assert db.recall_leases.update_one({"_id": lease_id(agent)}, past).modified_count == 1
+            ends = [{"$set": {"expires_at": {"$add": ["$$NOW", Int64(in_s * 1000)]}}}]
+            assert db.recall_leases.update_one({"_id": lease_id(agent)}, ends).modified_count == 1
 
     def forget_leases(self) -> None:
         with self.connected() as db:

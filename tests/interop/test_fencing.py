@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from polign_recall import RecallError, ResumedAgent
 
 from actions import queries
 from actions.errors import LeaseLive
-from actions.records import ActionRef, ActionState, ActionStatus, Turn
+from actions.records import ActionRef, ActionState, ActionStatus, Settled, Turn
 from actions.store.base import ActionStore
 from actions.times import format_rfc3339
 from tests.interop.decisions import an_end, chain_of, decide, settled_entries
@@ -28,6 +29,7 @@ from tests.interop.driver import (
     thaw,
     wait_until_true,
 )
+from tests.interop.rows import rows_of
 
 pytestmark = pytest.mark.interop
 
@@ -178,19 +180,23 @@ def test_a_live_lease_refuses_us_names_its_holder_and_nothing_is_written(recall:
 
 def test_a_killed_holders_lease_is_respected_until_it_expires(recall: Recall, store: ActionStore) -> None:
     """The process is dead, but nobody can know before its time is over."""
-    running = begin(recall, lease_ttl=2)
+    running = begin(recall, lease_ttl=60)
     kill(running)
-    refused = 0
-    while not is_free(store):
-        try:
-            decide(store, AGENT, 1, END)
-            break
-        except LeaseLive:
-            refused += 1
-    else:
+    with pytest.raises(LeaseLive):
         decide(store, AGENT, 1, END)
+    rows_of(recall.url).expire_lease(AGENT, in_s=0.7)
+    lease = store.find_lease(AGENT)
+    assert lease is not None
 
-    assert refused > 0
+    def is_settled() -> bool:
+        with suppress(LeaseLive):
+            settled.append(decide(store, AGENT, 1, END))
+        return bool(settled)
+
+    settled: list[Settled] = []
+    wait_until_true(is_settled, "the dead holder's lease to expire")
+
+    assert settled[0].entry.at >= lease.expires_at
     assert_only_our_turn_stands(recall, store)
 
 

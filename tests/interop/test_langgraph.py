@@ -43,11 +43,11 @@ class Agent:
         ]
 
     def die(self) -> None:
-        ended = subprocess.run([*self._line, "--dies"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([*self._line, "--dies"], cwd=ROOT, capture_output=True, text=True, timeout=180)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
 
     def carry_on(self) -> dict[str, Any]:
-        ended = subprocess.run(self._line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(self._line, cwd=ROOT, capture_output=True, text=True, timeout=180)
         assert ended.returncode == 0, ended.stderr
         return dict(json.loads(ended.stdout.splitlines()[-1]))
 

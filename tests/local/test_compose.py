@@ -57,7 +57,7 @@ def start(mongo: dict[str, Any], folder: Path, **environment: str) -> subprocess
         (bin_folder / name).chmod(0o755)
     line = [part.replace("$$", "$") for part in mongo["entrypoint"]]
     env = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "TMPDIR": str(folder), **environment}
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=20)
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_it_starts_as_a_replica_set_with_a_key_of_its_own(mongo: dict[str, Any], tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_healthcheck_initiates_once_and_is_content_when_it_takes_writes(
         env={"MONGO_INITDB_ROOT_USERNAME": "owner", "MONGO_INITDB_ROOT_PASSWORD": "o"},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
 
     assert ran.stdout.splitlines() == ["auth owner o", *done]
@@ -147,7 +147,7 @@ def test_each_user_is_made_with_its_own_password_and_role(compose: dict[str, Any
     }) };
     """
     script = shell + compose["configs"]["mongo-users"]["content"]
-    ran = subprocess.run([NODE, "--eval", script], env=PASSWORDS, capture_output=True, text=True, timeout=20, check=True)
+    ran = subprocess.run([NODE, "--eval", script], env=PASSWORDS, capture_output=True, text=True, timeout=120, check=True)
 
     assert ran.stdout.splitlines() == [
         "agents console",

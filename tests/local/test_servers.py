@@ -41,7 +41,7 @@ def hold(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:
-    processes.wait_until(lambda: not any(map(is_running, pids)), what=f"the end of {pids}", timeout=timedelta(seconds=10))
+    processes.wait_until(lambda: not any(map(is_running, pids)), what=f"the end of {pids}", timeout=timedelta(seconds=60))
 
 
 def is_running(pid: int) -> bool:

@@ -48,7 +48,7 @@ class MailServer:
 
     @contextmanager
     def _client(self) -> Iterator[imaplib.IMAP4]:
-        with imaplib.IMAP4(self.host, self.port, timeout=10) as client:
+        with imaplib.IMAP4(self.host, self.port, timeout=60) as client:
             client.login(self.user, self.password)
             yield client
 
@@ -82,7 +82,7 @@ def serve_mail(*, certificate: Path | None = None, key: Path | None = None) -> I
     thread.start()
 
     def wait(work: object) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result(timeout=10)  # type: ignore[arg-type]
+        asyncio.run_coroutine_threadsafe(work, loop).result(timeout=60)  # type: ignore[arg-type]
 
     async def prepare() -> Service:
         service = await Service.init(Service.parse(given))
@@ -92,7 +92,7 @@ def serve_mail(*, certificate: Path | None = None, key: Path | None = None) -> I
         service.config._tls_enabled = bool(certificate)  # or it would have STARTTLS and not say so
         return service
 
-    running = asyncio.run_coroutine_threadsafe(prepare(), loop).result(timeout=10).start()
+    running = asyncio.run_coroutine_threadsafe(prepare(), loop).result(timeout=60).start()
     wait(running.__aenter__())
     try:
         yield server
@@ -100,5 +100,5 @@ def serve_mail(*, certificate: Path | None = None, key: Path | None = None) -> I
         wait(running.__aexit__(None, None, None))
         wait(_end_sessions())
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         loop.close()

@@ -268,7 +268,7 @@ LIES = {
 def test_a_server_that_lies_is_no_answer_and_its_words_are_not_repeated(lie: str) -> None:
     answers, reply, problem = LIES[lie]
     server = Liar(answers)
-    form = {"host": "127.0.0.1", "port": str(server.port), "security": "none", "user": "u", "folder": "Sent", "timeout_s": "2"}
+    form = {"host": "127.0.0.1", "port": str(server.port), "security": "none", "user": "u", "folder": "Sent", "timeout_s": "10"}
 
     found = build_resolver("imap", "sent", {**form, "message_id_domain": DOMAIN}, {"password": "pass-phrase"}, allowed=LOCAL).ask(
         make_claim(), now=LONG_AFTER
@@ -391,7 +391,7 @@ def test_dovecot_finds_its_sent_folder_by_mark_and_gets_nothing_but_our_question
 
 def _file(server: Dovecot, certificate: Certificate, headers: str) -> None:
     context = ssl.create_default_context(cadata=certificate.pem)
-    with imaplib.IMAP4_SSL("localhost", server.tls_port, ssl_context=context, timeout=10) as client:
+    with imaplib.IMAP4_SSL("localhost", server.tls_port, ssl_context=context, timeout=60) as client:
         client.login(server.user, server.password)
         moment = imaplib.Time2Internaldate((BEGAN + SECOND) // SECOND)
         assert client.append("Gesendet", "", moment, f"{headers}\r\n\r\nHello.".encode())[0] == "OK"

@@ -194,18 +194,19 @@ def test_a_callable_that_raises_is_no_answer_and_its_message_is_not_told(call: C
 
 
 def test_calls_that_hang_are_left_behind_up_to_a_number_and_called_again_once_they_end() -> None:
-    release, ended = threading.Event(), threading.Semaphore(0)
+    release, begun = threading.Event(), threading.Semaphore(0)
     called: list[threading.Thread] = []
 
     def resolver(action: object) -> polign_recall.ActionEnd:
         called.append(threading.current_thread())
-        release.wait(10)
-        ended.release()
+        begun.release()
+        release.wait(60)
         return polign_recall.ActionEnd("done", resolution="found, too late")
 
     late = [ask(resolver, "hanging.resolver", timeout_s="0.05") for _ in range(MAX_HANGING)]
     refused = ask(resolver, "hanging.resolver", timeout_s="0.05")
     other = ask(lambda action: None, "another.resolver")
+    assert all(begun.acquire(timeout=60) for _ in range(MAX_HANGING))
 
     assert {(finding.reply, finding.matches) for finding in late} == {(Reply.NO_ANSWER, ())}
     assert "longer than 0.05 s; its call is left to end by itself" in late[0].problem
@@ -215,7 +216,7 @@ def test_calls_that_hang_are_left_behind_up_to_a_number_and_called_again_once_th
 
     release.set()
     for thread in called:
-        thread.join(5)
+        thread.join(60)
     assert ask(resolver, "hanging.resolver").matches[0].by is MatchedBy.OWN_WORD
 
 

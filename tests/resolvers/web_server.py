@@ -44,7 +44,7 @@ class Conversation:
 
     def hang(self) -> None:
         """Until the server closes, so that no test waits."""
-        self.over.wait(10)
+        self.over.wait(60)
 
 
 @dataclass(slots=True)
@@ -85,12 +85,12 @@ def serve(answer: Answer, *, address: str = "127.0.0.1", port: int = 0, tls: ssl
             over.set()
             listening.shutdown(socket.SHUT_RDWR)
             for thread in [accepting, *threads]:
-                thread.join(5)
+                thread.join(30)
 
 
 def _talk(server: WebServer, connection: socket.socket, tls: ssl.SSLContext | None, over: threading.Event) -> None:
     with connection:
-        connection.settimeout(5)
+        connection.settimeout(60)
         try:
             if tls is not None:
                 connection = tls.wrap_socket(connection, server_side=True)

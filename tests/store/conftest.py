@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from actions.store.base import ActionStore
+from actions.store.deadlines import Timeouts
 from actions.store.memory import MemoryStore
 from actions.store.mongo import MongoStore
 from actions.store.polign import PolignStore
@@ -26,6 +27,10 @@ from tests.polign_writer import PolignWriter
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import VECTOR_TEMPLATE
 from tests.store.memory_writer import MemoryWriter
+
+PATIENT = Timeouts(answer_s=60, read_s=60, write_s=60, commit_s=60)
+"""What these tests say of a store they say of a busy one too; how long it waits by itself has tests of its own."""
+PATIENT_SERVER = "options=-c%20lock_timeout%3D60s%20-c%20statement_timeout%3D60s"
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def _postgres(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with ExitStack() as opened:
 
         def again() -> ActionStore:
-            return opened.enter_context(closing(PostgresStore(url)))
+            return opened.enter_context(closing(PostgresStore(f"{url}&{PATIENT_SERVER}", timeouts=PATIENT)))
 
         def another() -> RecallWriter:
             return opened.enter_context(RecallWriter(url))
@@ -84,7 +89,7 @@ def _mongo(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with ExitStack() as opened:
 
         def again() -> ActionStore:
-            return opened.enter_context(closing(MongoStore(url)))
+            return opened.enter_context(closing(MongoStore(url, timeouts=PATIENT)))
 
         def another() -> MongoWriter:
             return opened.enter_context(MongoWriter(url))

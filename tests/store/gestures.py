@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -73,6 +74,14 @@ def look_at_world(store: ActionStore, recall: RecordWriter, *agents: str) -> Wor
 def verify(store: ActionStore) -> ChainReport:
     head = store.read_head()
     return verify_chain(head.chain, store.iterate_links(), head)
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Ask again until it is so; a test that waits in vain fails instead of hanging."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
 
 
 def race(*runners: Callable[[], T]) -> Sequence[T | Exception]:

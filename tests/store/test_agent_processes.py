@@ -39,7 +39,7 @@ def test_a_frozen_process_that_was_taken_over_writes_nothing_more(kind: str, req
             frozen.send_signal(signal.SIGSTOP)
             stat = Path(f"/proc/{frozen.pid}/stat")
             wait_until(
-                lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="the stop", timeout=timedelta(seconds=9)
+                lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="the stop", timeout=timedelta(seconds=60)
             )
             recall.lease("agent", "frozen:1:aaaa", 1, "expired")
             with DurableAgent.resume(store, "agent", resolver=lambda action: End("failed", error="bounced")) as taken_over:

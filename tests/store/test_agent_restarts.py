@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-import psycopg
 import pytest
+from psycopg import sql
 
 from actions.errors import StoreUnavailable
 from actions.records import Action, ActionStatus
@@ -22,9 +23,12 @@ from local import postgres
 from local.processes import wait_until
 from tests.agents.records import actions_of, turns_of
 
+LONG = timedelta(minutes=30)
+"""A lease that nobody renews while a server goes down and up."""
+
 
 class Server:
-    """A PostgreSQL that keeps its data and its port over a restart."""
+    """A PostgreSQL that keeps its data and its port over a restart, and what a prepared transaction has locked."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,12 +36,21 @@ class Server:
         self.url = self._running.ensure_database("agents")
         with postgres.connect(self.url) as connection:
             connection.execute("CREATE EXTENSION vector")
+            connection.execute("ALTER SYSTEM SET max_prepared_transactions = 2")
+        self.stop()
+        self.start()
 
     def stop(self) -> None:
         self._running.stop()
 
     def start(self) -> None:
         self._running = postgres.start(self._folder)
+
+    def let_go(self) -> None:
+        """Whatever a prepared transaction holds is free."""
+        with postgres.connect(self.url) as connection:
+            for (name,) in connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+                connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +66,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def store(server: Server) -> Iterator[AgentStore]:
     with closing(open_agent_store(f"{server.url}?collection=c{uuid4().hex[:12]}")) as opened:
         yield opened
+    server.let_go()
 
 
-Hold = Callable[[Server, ExitStack], Callable[[], None]]
+Hold = Callable[[Server], Callable[[], None]]
 """Makes the next write wait; answers what waits until it does."""
 
 
-def before_its_commit(server: Server, stack: ExitStack) -> Callable[[], None]:
-    """Somebody holds the lease's row."""
-    holding = stack.enter_context(closing(psycopg.connect(server.url)))
-    holding.execute("SELECT 1 FROM recall.recall_leases FOR UPDATE")
+def before_its_commit(server: Server) -> Callable[[], None]:
+    """Somebody holds the lease's row until the server is up again. No session can: each is ended as the writer's is, and where it goes first
+    the writer is let in a moment before it is told to stop."""
+    with postgres.connect(server.url) as holding:
+        holding.execute("BEGIN; SELECT 1 FROM recall.recall_leases FOR UPDATE; PREPARE TRANSACTION 'held'")
     return lambda: wait_for(server, "wait_event_type = 'Lock'")
 
 
-def after_its_commit(server: Server, stack: ExitStack) -> Callable[[], None]:
+def after_its_commit(server: Server) -> Callable[[], None]:
     """It is committed on the disk, and its answer waits for a standby that never comes."""
     with postgres.connect(server.url) as connection:
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
@@ -85,8 +100,8 @@ def _setting(server: Server) -> str:
 def wait_for(server: Server, event: str) -> None:
     def is_waiting() -> bool:
         with postgres.connect(server.url) as connection:
-            asked = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND "
-            return connection.execute(f"{asked}{event}").fetchone() is not None
+            asked = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE 'WITH %fence AS %' AND "
+            return connection.execute(f"{asked}{event}").fetchone() is not None  # an agent's write, and not its lease's renewal
 
     wait_until(is_waiting, what="the write that waits")
 
@@ -97,8 +112,9 @@ def restarted_during(server: Server, call: Callable[[], object], is_waiting: Cal
         raised = pool.submit(call)
         is_waiting()
         server.stop()
-        failure = raised.exception(timeout=30)
+        failure = raised.exception(timeout=60)
     server.start()
+    server.let_go()
     return failure
 
 
@@ -112,9 +128,9 @@ def test_a_restart_in_the_middle_of_begin_runs_nothing_and_asking_again_is_the_s
         ran.append(idempotency_key)
         return "sent"
 
-    with DurableAgent.resume(store, "begins") as agent, ExitStack() as stack:
+    with DurableAgent.resume(store, "begins", lease_ttl=LONG) as agent:
         (call,) = durable([send], classes={"send": "external"}, agent=agent)
-        waiting = hold(server, stack)
+        waiting = hold(server)
 
         failure = restarted_during(server, lambda: call("ann"), waiting)
 
@@ -141,7 +157,7 @@ def test_a_restart_in_the_middle_of_end_is_said_and_the_next_resume_settles_it(
 
     def send(to: str) -> str:
         ran.append(to)
-        held.append(hold(server, stack))
+        held.append(hold(server))
         returning.set_result(None)
         return "sent"
 
@@ -150,21 +166,20 @@ def test_a_restart_in_the_middle_of_end_is_said_and_the_next_resume_settles_it(
         return End("done", "sent", resolution="found in the Sent folder")
 
     held: list[Callable[[], None]] = []
-    with ExitStack() as stack:
-        agent = DurableAgent.resume(store, "ends")
-        (call,) = durable([send], classes={"send": "external"}, agent=agent)
-        returning: Future[None] = Future()
+    agent = DurableAgent.resume(store, "ends", lease_ttl=LONG)
+    (call,) = durable([send], classes={"send": "external"}, agent=agent)
+    returning: Future[None] = Future()
 
-        def is_waiting() -> None:
-            returning.result(timeout=30)
-            held[0]()
+    def is_waiting() -> None:
+        returning.result(timeout=60)
+        held[0]()
 
-        failure = restarted_during(server, lambda: call("ann"), is_waiting)
+    failure = restarted_during(server, lambda: call("ann"), is_waiting)
 
-        assert isinstance(failure, EndUnrecorded)
-        assert (failure.result, failure.action.seq) == ("sent", 1)
-        assert "Do not call it again" in str(failure)
-        agent.release()
+    assert isinstance(failure, EndUnrecorded)
+    assert (failure.result, failure.action.seq) == ("sent", 1)
+    assert "Do not call it again" in str(failure)
+    agent.release()
     with DurableAgent.resume(store, "ends") as successor:
         left = [(action.status, action.resolution) for action in successor.pending_actions()]
         assert left == ([] if is_written else [(ActionStatus.UNKNOWN, NO_RESOLVER)])

@@ -30,11 +30,11 @@ from actions.times import SECOND
 from agents.harness import DurableAgent, End
 from tests.store.agent_gestures import AGENT, LosingAnswers, freeze, other_store_of, process, store_of
 from tests.store.conftest import Backend, fenced
-from tests.store.gestures import decide, race
+from tests.store.gestures import decide, race, until
 
 pytestmark = fenced
 MINUTE = timedelta(minutes=1)
-PATIENCE_S = 20  # of a test that would otherwise hang where it should fail
+PATIENCE_S = 60  # of a test that would otherwise hang where it should fail
 
 
 def an_action(seq: int, agent: str = AGENT) -> Action:
@@ -738,14 +738,14 @@ def test_a_write_that_surely_failed_is_no_doubt(backend: Backend) -> None:
 
 
 def test_a_lease_that_is_due_is_renewed_before_the_write(backend: Backend) -> None:
-    with process(store_of(backend)) as agent:
+    with process(store_of(backend), lease_ttl=timedelta(hours=1)) as agent:  # its own thread renews nothing in this test
         assert agent._keeper is not None
-        agent._keeper._granted_at -= 21  # of 60 seconds: more than a third
+        agent._keeper._granted_at -= 21 * 60  # more than a third
 
         action = agent.begin_action("send_email", {}, "external")
 
         assert (action.epoch, backend.recall.lease_of(AGENT)) == (2, (agent.holder, 2, "live"))
-        agent._keeper._granted_at -= 21
+        agent._keeper._granted_at -= 21 * 60
         backend.recall.lease(AGENT, "pod-b:1:bbbb", 9, "live")
         with pytest.raises(LeaseLost):
             agent.end_action(action, "done")
@@ -756,15 +756,10 @@ def test_the_lease_is_kept_alive_in_the_background_and_no_more_after_the_release
     agent = DurableAgent.resume(store_of(backend), AGENT, lease_ttl=timedelta(milliseconds=300))
     assert agent._keeper is not None
     thread = agent._keeper._thread
-    epoch = 1
-    while epoch < 4:  # its end is what is waited for, not a time
-        agent._keeper._stopped.wait(0.02)
-        lease = backend.recall.lease_of(AGENT)
-        assert lease is not None
-        epoch = lease[1]
+    until(lambda: (backend.recall.lease_of(AGENT) or ("", 0, ""))[1] >= 4)
 
     agent.release()
-    thread.join(5)
+    thread.join(PATIENCE_S)
 
     assert not thread.is_alive()
     lease = backend.recall.lease_of(AGENT)
@@ -779,7 +774,7 @@ def test_an_agent_that_is_forgotten_is_not_kept_alive(backend: Backend) -> None:
 
     del agent
     gc.collect()
-    thread.join(5)
+    thread.join(PATIENCE_S)
 
     assert not thread.is_alive()
     assert backend.recall.lease_of(AGENT) is not None

@@ -18,6 +18,12 @@ ROUNDS = 8
 pytestmark = pytest.mark.parametrize("backend", ["polign"], indirect=True)
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody gives up another's lease because the machine is busy."""
+    monkeypatch.setattr("actions.store.steps.WAIT_S", 60.0)
+
+
 def turn_names(store: ActionStore, agent: str) -> list[str]:
     return [turn.name for turn in store.list_turns(agent, limit=50) if isinstance(turn, Turn)]
 

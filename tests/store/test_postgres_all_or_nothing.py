@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -22,7 +21,7 @@ from actions.records import Action, ActionRef, Lease, NewEntry, NewTurn, Settled
 from actions.store.postgres import PostgresStore
 from agents.harness import DurableAgent
 from tests.recall_writer import RecallWriter, run_on, turn_metadata
-from tests.store.gestures import an_end, decide, look_at_world, verify
+from tests.store.gestures import an_end, decide, look_at_world, until, verify
 
 RAISE = "RAISE EXCEPTION 'injected'"
 DIE = "PERFORM pg_terminate_backend(pg_backend_pid())"
@@ -262,13 +261,6 @@ def wait_until_blocked(recall: RecallWriter, by: psycopg.Connection[tuple[Any, .
 
 def blocked_by(recall: RecallWriter, pid: int) -> list[int]:
     return [row[0] for row in recall.run("SELECT pid FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))", [pid])]
-
-
-def until(is_so: Callable[[], object]) -> None:
-    """Ask again until it is so; a test that waits in vain fails instead of hanging."""
-    end = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < end, "waited in vain"
 
 
 def test_a_write_in_flight_is_waited_for_and_its_turn_counted(

@@ -22,7 +22,8 @@ from actions.store.postgres import PostgresStore
 from local import postgres
 from local.postgres import Postgres
 from tests.recall_writer import RecallWriter
-from tests.store.gestures import decide, race
+from tests.store.gestures import decide, race, until
+from tests.store.test_postgres_all_or_nothing import blocked_by, wait_until_blocked
 
 OPEN = [ActionStatus.STARTED, ActionStatus.UNKNOWN]
 
@@ -169,7 +170,7 @@ def test_a_statement_that_takes_too_long_is_given_up(pg: tuple[PostgresStore, Re
     with (
         psycopg.connect(recall.url) as rival,
         closing(
-            PostgresStore(f"{recall.url}?collection={collection}&options=-c%20statement_timeout%3D100ms%20-c%20lock_timeout%3D0")
+            PostgresStore(f"{recall.url}?collection={collection}&options=-c%20statement_timeout%3D1s%20-c%20lock_timeout%3D0")
         ) as store,
     ):
         store.read_watch()
@@ -197,7 +198,7 @@ def test_connections_that_the_server_closed_while_they_were_idle_are_not_used(al
     race(*[lambda: store.read_actions(OPEN, limit=5)] * 4)
     assert connections_of(recall)
     recall.run(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'settle' AND datname = current_database()"
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'settle' AND datname = current_database()"
     )
 
     for _ in range(4):
@@ -210,7 +211,7 @@ def test_a_connection_that_is_lost_in_a_read_is_an_error_and_the_next_one_is_new
 ) -> None:
     recall = alone[1]
     recall.action("a", 1)
-    with closing(PostgresStore(f"{recall.url}?options=-c%20lock_timeout%3D2s")) as store, psycopg.connect(recall.url) as rival:
+    with closing(PostgresStore(f"{recall.url}?options=-c%20lock_timeout%3D0")) as store, psycopg.connect(recall.url) as rival:
         store.read_watch()
         rival.execute(f"LOCK TABLE recall.{recall.table}")
         answers: list[object] = []
@@ -223,13 +224,8 @@ def test_a_connection_that_is_lost_in_a_read_is_an_error_and_the_next_one_is_new
 
         thread = threading.Thread(target=read, daemon=True)
         thread.start()
-        while not (
-            blocked := recall.run(
-                "SELECT pid FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))", [rival.info.backend_pid]
-            )
-        ):
-            pass
-        recall.run("SELECT pg_terminate_backend(%s)", [blocked[0][0]])
+        wait_until_blocked(recall, rival)
+        recall.run("SELECT pg_terminate_backend(%s)", blocked_by(recall, rival.info.backend_pid))
         thread.join()
         assert isinstance(answers[0], StoreUnavailable)
 
@@ -289,6 +285,7 @@ def test_a_child_opens_connections_of_its_own_and_leaves_its_parents_alone(alone
 
     assert child.exitcode == 0
     assert answer.get() == (1, child.pid)
+    until(lambda: len(connections_of(recall)) == 1)  # the server sees a little later that the child has gone
     assert connections_of(recall) == [mine]
     assert decide(store, ref).turn_seq == 1
     assert connections_of(recall) == [mine]

@@ -11,8 +11,10 @@ import pytest
 from actions.errors import ActionsError, LeaseLost
 from actions.store.base import AgentStore
 from actions.store.memory import MemoryStore
+from agents import harness, keeper
 from agents.harness import DurableAgent
 from tests.store.agent_gestures import LosingAnswers
+from tests.store.gestures import until
 
 
 def _write(agent: DurableAgent, said: Any) -> None:
@@ -30,29 +32,37 @@ def test_a_child_after_a_fork_writes_nothing() -> None:
         said = forking.SimpleQueue()
         child = forking.Process(target=_write, args=(agent, said))
         child.start()
-        child.join(20)
+        child.join(60)
 
         assert "of which this one is a child" in said.get()
         assert agent.record_turn("user", "mine").seq == 1
 
 
-def test_a_renewal_that_is_not_answered_is_asked_for_until_the_lease_must_have_ended() -> None:
+def test_a_renewal_that_is_not_answered_is_asked_for_until_the_lease_must_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the agent's own clock, which stands still here but for what the test says: how long its thread sleeps does not count."""
+    now = [1_000.0]
+    monkeypatch.setattr(keeper, "monotonic", lambda: now[0])
+    monkeypatch.setattr(harness, "monotonic", lambda: now[0])
     memory = MemoryStore()
     store = LosingAnswers(memory)
     agent = DurableAgent.resume(cast("AgentStore", store), "a", lease_ttl=timedelta(seconds=1.2))
     assert agent._keeper is not None
     store.lose_renewals = 2
     held = agent._keeper
-    while store.lose_renewals:  # both were asked for again
-        held._stopped.wait(0.01)
-    while held._in_doubt:
-        held._stopped.wait(0.01)
+    now[0] += 1.1
+    until(lambda: not store.lose_renewals)  # both were asked for again
+    until(lambda: not held._in_doubt)
     assert not agent.is_lost
     assert agent.record_turn("user", "still mine").seq == 1
 
     store.lose_renewals = 10_000
-    held._thread.join(20)
+    now[0] += 1.1
+    until(lambda: store.lose_renewals < 9_999)
+    assert not agent.is_lost
+    now[0] += 0.2
+    held._thread.join(60)
 
+    assert not held._thread.is_alive()
     assert agent.is_lost
     before = dict(memory.records)
     for _ in range(2):

@@ -39,12 +39,13 @@ def test_never_more_than_the_bound_at_a_time() -> None:
 
 
 def test_one_alone_is_asked_in_the_callers_thread_and_no_thread_stays() -> None:
-    before = threading.active_count()
-
-    assert ask_each(["x"], lambda thing: threading.get_ident()) == (threading.get_ident(),)
+    assert ask_each(["x"], lambda thing: threading.current_thread()) == (threading.current_thread(),)
     assert ask_each([], lambda thing: 1) == ()
-    assert threading.get_ident() not in ask_each(["x", "y"], lambda thing: threading.get_ident())
-    assert threading.active_count() == before
+
+    others = ask_each(["x", "y"], lambda thing: threading.current_thread())
+
+    assert threading.current_thread() not in others
+    assert not [thread for thread in others if thread.is_alive()]
 
 
 def test_an_error_comes_out_once_all_have_been_asked() -> None:

@@ -62,7 +62,7 @@ class World:
             "complete": "status == 200 && !body.has_more",
             "canary_key": CANARY,
             "proves_absence": "yes",
-            "timeout_s": "0.2" if self._broken == SLOW else "5",
+            "timeout_s": "0.2" if self._broken == SLOW else "10",
             **settings,
         }
         allowed = Allowed(hosts=frozenset({f"127.0.0.1:{self._port}"}))

@@ -58,7 +58,7 @@ class World:
             "message_id_domain": DOMAIN,
             "canary_message_id": CANARY,
             "proves_absence": "yes",
-            "timeout_s": "0.3" if self.wire.how == SLOW else "5",
+            "timeout_s": "0.3" if self.wire.how == SLOW else "10",
         }
         return build_resolver(
             "imap",

@@ -47,7 +47,7 @@ class World:
         form = {
             "callable": "ledger.resolver",
             "proves_absence": "yes",
-            "timeout_s": "0.1" if self._broken == SLOW else "5",
+            "timeout_s": "0.1" if self._broken == SLOW else "10",
             **settings,
         }
         return build_resolver("python", "ledger", form, allowed=Allowed(callables={"ledger.resolver": self._look}))
@@ -102,7 +102,7 @@ class World:
 
     def _break(self) -> object:
         if self._broken == SLOW:
-            self._over.wait(5)
+            self._over.wait(60)
         if self._broken in (ERROR, REFUSED):
             raise ConnectionError(SECRET)
         if self._broken == HTML:

@@ -52,7 +52,7 @@ class World:
             "canary_id": CANARY,
             "proves_absence": "yes",
             "api_base": f"http://127.0.0.1:{self.wire.port}",
-            "timeout_s": "0.3" if self.wire.how == SLOW else "5",
+            "timeout_s": "0.3" if self.wire.how == SLOW else "10",
         }
         return build_resolver(
             "stripe",
