@@ -13,12 +13,12 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from actions.errors import (
@@ -26,14 +26,11 @@ from actions.errors import (
     ActionNotOpen,
     ActionsError,
     InvalidRecord,
-    LeaseLost,
     LeaseNotHeld,
     OutputNotFound,
     RecordUnreadable,
-    StoreUnavailable,
-    WriteConflict,
 )
-from actions.keys import action_key, args_ref, result_ref
+from actions.keys import args_ref, result_ref
 from actions.limits import (
     DEFAULT_TTL,
     SPACES,
@@ -70,38 +67,24 @@ from actions.records import (
     WorkingState,
 )
 from actions.store.base import AgentStore
-from actions.turns import OVERFLOW_BYTES, StoredValue, cut_bytes, settlement_turn, store_value
+from actions.turns import OVERFLOW_BYTES, StoredValue, settlement_turn, store_value
+from agents import drafts
 from agents.briefing import TOKEN_BUDGET, Briefing, as_resumed, write_briefing
+from agents.ends import COULD_NOT_TELL, PURE_GIVEN_UP, End, Resolver, ask, interrupted_end
 from agents.keeper import LeaseKeeper
+from agents.writes import Plan, Writes, is_same
+
+__all__ = ["DurableAgent", "End", "Resolver"]
 
 log = logging.getLogger(__name__)
 
-PURE_GIVEN_UP = "interrupted; pure, not run again"
-NO_RESOLVER = "interrupted; no resolver to check whether it happened"
-COULD_NOT_TELL = "could not tell whether it happened"
 MAX_OPEN = 100_000
 """How many open actions of one agent are read; one that has more is broken otherwise."""
 SETTLED_AT_ONCE = 100
 """How many interrupted actions one transaction of a resume settles: however many there are, no server is silent for long."""
 MAX_RECENT_TURNS = 200
-SUMMARY_BYTES = 200
 
-T = TypeVar("T")
 Noun = TypeVar("Noun")
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a resolver settled an action: done, failed, abandoned or unknown, and how that is known."""
-
-    status: str
-    result: str = ""
-    error: str = ""
-    resolution: str = ""
-
-
-Resolver = Callable[[Action], Any]
-"""Answers an `End`, or anything with its attributes; None or an error where it cannot tell."""
 
 
 class _Kept:
@@ -109,20 +92,6 @@ class _Kept:
 
 
 KEPT: Any = _Kept()
-
-
-class _Plan(NamedTuple):
-    """The changes of one gesture, and what it answers once they are written."""
-
-    changes: tuple[Change, ...]
-    answer: Any
-
-
-class _Doubt(NamedTuple):
-    """A write whose outcome nobody knows, and the gesture that asked for it."""
-
-    gesture: tuple[object, ...]
-    plan: _Plan
 
 
 class _Moved(Exception):
@@ -158,16 +127,11 @@ class DurableAgent:
         self._budget = token_budget
         self._threshold = output_threshold
         self._keeper: LeaseKeeper | None = None
-        self._lock = threading.RLock()  # of what is written and what it goes on from; never held while a resolver is asked
+        self._writes = Writes(store, agent)
+        self._lock = self._writes.lock  # never held while a resolver is asked
         self._acquiring = threading.RLock()
-        self._newest_turn = 0
-        self._newest_action = 0
-        self._state: WorkingState | None = None
-        self._begun: dict[int, Action] = {}  # open ones, as we wrote them under this lease
         self._in_flight: set[int] = set()  # begun by this object, and nobody said yet how they ended
         self._outputs = 0  # of this session
-        self._doubt: _Doubt | None = None
-        self._has_doubted = False
 
     @classmethod
     def resume(
@@ -205,7 +169,7 @@ class DurableAgent:
         )
         store.create_records()
         if defer_lease:
-            records = agent._load()
+            records = agent._writes.load()
             agent.briefing = agent._brief(records, records.open_actions)
         else:
             agent.acquire()
@@ -261,19 +225,17 @@ class DurableAgent:
         Raises:
             LeaseLost, LeaseNotHeld: as every write. StoreUnavailable: it had to be renewed and could not be.
         """
-        if self._keeper is None:
-            raise LeaseNotHeld(self.agent, "it was not acquired yet; call acquire() before writing")
-        return self._keeper.ready()
+        return self._held().ready()
 
     @property
     def newest_action(self) -> int:
         """The number of the newest action that this process has read or begun; 0 where there is none."""
-        return self._newest_action
+        return self._writes.newest_action
 
     @property
     def newest_turn(self) -> int:
         """The number of the newest turn that this process has read or written; 0 where there is none."""
-        return self._newest_turn
+        return self._writes.newest_turn
 
     def release(self) -> None:
         """Hand the agent over now; open actions stay open. Nothing where the lease was lost. Where the store does not answer it ends by itself."""
@@ -300,23 +262,12 @@ class DurableAgent:
         """
         tool, kind, text = check_tool(tool), check_class(action_class), value_text("arguments", args)
 
-        def plan(lease: Lease) -> _Plan:
-            seq, now = self._newest_action + 1, time_ns()
+        def plan(lease: Lease) -> Plan:
+            seq, now = self._writes.newest_action + 1, time_ns()
             value = self._value(text, args_ref(seq))
-            action = Action(
-                agent=self.agent,
-                seq=seq,
-                tool=tool,
-                action_class=kind,
-                key=action_key(self.agent, seq),
-                args=value.text,
-                args_ref=value.ref,
-                status=ActionStatus.STARTED,
-                epoch=lease.epoch,
-                written_epoch=lease.epoch,
-                started_at=now,
-            )
-            return _Plan((*self._overflow(value, tool, now), Change(action, Condition.NEW)), action)
+            action = drafts.begun(self.agent, seq, tool, kind, value, epoch=lease.epoch, at=now)
+            whole = drafts.overflow(self.agent, value, tool=tool, at=now)
+            return Plan((*whole, Change(action, Condition.NEW)), action)
 
         with self._lock:
             begun: Action = self._write(("begin", tool, text, kind), plan)
@@ -382,9 +333,9 @@ class DurableAgent:
         """Append one message to the agent's history. Content over 8000 bytes goes to an output, in the same transaction."""
         given = check_turn(NewTurn(role, content, name, brief, message_id))
 
-        def plan(lease: Lease) -> _Plan:
+        def plan(lease: Lease) -> Plan:
             changes, turn = self._turn_changes(given)
-            return _Plan(changes, turn)
+            return Plan(changes, turn)
 
         recorded: Turn = self._write(("turn", given), plan)
         return recorded
@@ -402,7 +353,7 @@ class DurableAgent:
     @property
     def working_state(self) -> WorkingState | None:
         """As this process last read or wrote it."""
-        return self._state
+        return self._writes.state
 
     def update_working_state(
         self,
@@ -440,9 +391,9 @@ class DurableAgent:
         named = None if ref is None else check_name("output ref", ref)
         tool, summary = clean_text("tool", tool), clean_text("summary", summary)
 
-        def plan(lease: Lease) -> _Plan:
-            output = self._output(named or self._free_ref(), text, tool, time_ns(), summary)
-            return _Plan((Change(output, Condition.ANY if named else Condition.NEW),), output)
+        def plan(lease: Lease) -> Plan:
+            output = drafts.output(self.agent, named or self._free_ref(), text, tool=tool, at=time_ns(), summary=summary)
+            return Plan((Change(output, Condition.ANY if named else Condition.NEW),), output)
 
         stored: Output = self._write(("output", named, text, tool, summary), plan)
         return stored
@@ -470,9 +421,9 @@ class DurableAgent:
         kept = check_pointer(type, fields)
         named, note = check_name("pointer name", name), clean_text("pointer note", note)
 
-        def plan(lease: Lease) -> _Plan:
+        def plan(lease: Lease) -> Plan:
             pointer = Pointer(agent=self.agent, name=named, type=type, fields=kept, note=note, at=time_ns())
-            return _Plan((Change(pointer, Condition.ANY),), pointer)
+            return Plan((Change(pointer, Condition.ANY),), pointer)
 
         written: Pointer = self._write(("pointer", named, type, tuple(sorted(kept.items())), note), plan)
         return written
@@ -480,7 +431,7 @@ class DurableAgent:
     def remove_pointer(self, name: str) -> None:
         """Take a pointer out of the briefing; its record stays, as removed."""
         removed = RemovedPointer(agent=self.agent, name=check_name("pointer name", name))
-        self._write(("removed pointer", removed.name), lambda lease: _Plan((Change(removed, Condition.ANY),), None))
+        self._write(("removed pointer", removed.name), lambda lease: Plan((Change(removed, Condition.ANY),), None))
 
     def pointers(self) -> tuple[Pointer, ...]:
         """Those that were not removed, by name, as the store has them. Needs no lease."""
@@ -489,7 +440,7 @@ class DurableAgent:
     def refresh(self) -> Briefing:
         """Read everything again, and make the briefing anew. Needs no lease."""
         with self._lock:
-            records = self._load()
+            records = self._writes.load()
             self.briefing = self._brief(records, records.open_actions)
             return self.briefing
 
@@ -498,13 +449,13 @@ class DurableAgent:
     def _settle_interrupted(self) -> AgentRecords:
         """What an earlier process left open, as Recall's resume does it; answers what was there. A crash in between is no harm: the next
         resume settles what is left."""
-        records = self._load()
+        records = self._writes.load()
         now = time_ns()
         left = [action for action in records.open_actions if not self.is_in_flight(action)]
-        settled = [end for action in left if (end := _interrupted(action, now)) is not None]
+        settled = [end for action in left if (end := interrupted_end(action, now)) is not None]
         for start in range(0, len(settled), SETTLED_AT_ONCE):
             changes = tuple(Change(action, Condition.OPEN) for action in settled[start : start + SETTLED_AT_ONCE])
-            self._write(("settle", start), partial(_as_planned, _Plan(changes, None)))
+            self._write(("settle", start), partial(_as_planned, Plan(changes, None)))
         return records
 
     def _resolve(self, records: AgentRecords) -> None:
@@ -513,13 +464,6 @@ class DurableAgent:
             self.refresh()
         else:
             self.briefing = self._brief(records, as_resumed(records.open_actions))
-
-    def _load(self) -> AgentRecords:
-        records = self._store.load_agent(self.agent)
-        self._newest_turn = max(records.newest_turn, self._newest_turn)
-        self._newest_action = max(records.newest_action, self._newest_action)
-        self._state = records.working_state
-        return records
 
     def _brief(self, records: AgentRecords, actions: Sequence[Action]) -> Briefing:
         return write_briefing(
@@ -536,7 +480,7 @@ class DurableAgent:
     def _reconcile_one(self, action: Action, resolver: Resolver | None) -> Action | None:
         if self.is_in_flight(action):
             return None
-        end = End("abandoned", resolution=PURE_GIVEN_UP) if action.action_class is ActionClass.PURE else _ask(resolver, action)
+        end = End("abandoned", resolution=PURE_GIVEN_UP) if action.action_class is ActionClass.PURE else ask(resolver, action)
         is_known = end.status != ActionStatus.UNKNOWN
         if not is_known:
             if action.status is ActionStatus.UNKNOWN:
@@ -561,103 +505,15 @@ class DurableAgent:
 
     # --- writing ---
 
-    def _write(self, gesture: tuple[object, ...], plan: Callable[[Lease], _Plan]) -> Any:
+    def _write(self, gesture: tuple[object, ...], plan: Callable[[Lease], Plan]) -> Any:
         """Plan a gesture and write it. One whose outcome is in doubt is not planned anew: it is asked for again, or found written."""
         with self._lock:
-            if self._keeper is None:
-                raise LeaseNotHeld(self.agent, "it was not acquired yet; call acquire() before writing")
-            keeper = self._keeper
-            lease = keeper.ready()
-            doubt, planned = self._doubt, None
-            if doubt is not None and doubt.gesture == gesture:
-                planned = doubt.plan
-            elif doubt is not None:
-                self._clear_doubt(doubt)
-            planned = planned or plan(lease)
-            try:
-                self._send(keeper, gesture, planned)
-            except (WriteConflict, ActionNotOpen):
-                if self._is_written(planned.changes):
-                    self._adopt(planned.changes)
-                    return planned.answer
-                if not self._has_doubted:
-                    raise
-                # A write that was in doubt arrived after we had looked for it: its numbers are taken, ours come after them.
-                self._load()
-                planned = plan(lease)
-                self._send(keeper, gesture, planned)
-            return planned.answer
+            return self._writes.write(self._held(), gesture, plan)
 
-    def _send(self, keeper: LeaseKeeper, gesture: tuple[object, ...], planned: _Plan) -> None:
-        lease = keeper.ready()
-        before, self._doubt = (
-            self._doubt,
-            _Doubt(gesture, planned),
-        )  # whatever stops us from here on: nobody knows whether it is written
-        try:
-            self._store.write(lease, planned.changes)
-        except LeaseLost:
-            self._doubt = None
-            keeper.lose()
-            raise
-        except StoreUnavailable as exc:
-            if exc.may_be_written:
-                self._has_doubted = True
-            else:
-                self._doubt = before
-                if before is not None and before.gesture == gesture:  # not this time, but perhaps the time before
-                    raise StoreUnavailable(exc.store, exc.problem, may_be_written=True) from exc
-            raise
-        except ActionsError:
-            self._doubt = before
-            raise
-        except BaseException:
-            self._has_doubted = True
-            raise
-        self._adopt(planned.changes)
-
-    def _adopt(self, changes: Sequence[Change]) -> None:
-        """What is written is what this process goes on from."""
-        self._doubt = None
-        for change in changes:
-            match change.record:
-                case Action() as action:
-                    self._newest_action = max(self._newest_action, action.seq)
-                    if action.is_open:
-                        self._begun[action.seq] = action
-                    else:
-                        self._begun.pop(action.seq, None)
-                case Turn() as turn:
-                    self._newest_turn = max(self._newest_turn, turn.seq)
-                case WorkingState() as state:
-                    self._state = state
-
-    def _clear_doubt(self, doubt: _Doubt) -> None:
-        """Something else is to be written: first know what became of the write that is in doubt, or its numbers would be used twice."""
-        if self._is_written(doubt.plan.changes):
-            self._adopt(doubt.plan.changes)
-        for change in doubt.plan.changes:
-            if isinstance(change.record, Action):
-                self._begun.pop(change.record.seq, None)  # whatever became of it, the store knows
-        self._doubt = None
-
-    def _is_written(self, changes: Sequence[Change]) -> bool:
-        """Whether these changes stand in the store. They are written together, so one that has a number speaks for all."""
-        for change in changes:
-            match change.record:
-                case Action() as action:
-                    try:
-                        found = self._store.get_action(self.agent, action.seq).action
-                    except ActionNotFound:
-                        return False
-                    return isinstance(found, Action) and _is_same(found, action)
-                case Turn() as turn:
-                    return turn in self._store.list_turns(self.agent, limit=1, before=turn.seq + 1)
-                case WorkingState() as state:
-                    return self._store.find_working_state(self.agent) == state
-                case Output() as output if change.condition is Condition.NEW:
-                    return self._store.read_outputs([(self.agent, output.ref)]).get((self.agent, output.ref)) == output
-        return False  # what replaces whatever stands there may be written once more
+    def _held(self) -> LeaseKeeper:
+        if self._keeper is None:
+            raise LeaseNotHeld(self.agent, "it was not acquired yet; call acquire() before writing")
+        return self._keeper
 
     # --- parts of records ---
 
@@ -672,7 +528,7 @@ class DurableAgent:
 
     def _open_action(self, seq: int) -> Action:
         """Ours from memory, an earlier process's from the store; that it is open is asked again by the write itself."""
-        if (begun := self._begun.get(seq)) is not None:
+        if (begun := self._writes.begun.get(seq)) is not None:
             return begun
         if not 0 < seq < 2**63:
             raise ActionNotFound(ActionRef(self._store.name, self.agent, seq))
@@ -684,62 +540,44 @@ class DurableAgent:
     def _end(self, seq: int, end: End, turn: NewTurn | None, *, asked: Action | None = None) -> Action:
         """Write the end of an open action. With `asked` only where it is still that one, and nobody in here is in the call: else _Moved."""
 
-        def plan(lease: Lease) -> _Plan:
+        def plan(lease: Lease) -> Plan:
             found = self._open_action(seq)
-            if asked is not None and (self.is_in_flight(found) or not _is_same(found, asked)):
+            if asked is not None and (self.is_in_flight(found) or not is_same(found, asked)):
                 raise _Moved
             return self._end_plan(lease, found, end, turn)
 
         ended: Action = self._write(("end", seq, end, turn), plan)
         return ended
 
-    def _end_plan(self, lease: Lease, action: Action, end: End, turn: NewTurn | None) -> _Plan:
-        status, now = ActionStatus(end.status), time_ns()
-        value = self._value(end.result, result_ref(action.seq))
-        ended = replace(
-            action,
-            status=status,
-            result=value.text,
-            result_ref=value.ref,
-            error=end.error,
-            resolution=end.resolution or action.resolution,
-            written_epoch=lease.epoch,
-            ended_at=None if status.is_open else now,
-        )
+    def _end_plan(self, lease: Lease, action: Action, end: End, turn: NewTurn | None) -> Plan:
+        now, value = time_ns(), self._value(end.result, result_ref(action.seq))
+        ended = drafts.ended(action, end, value, epoch=lease.epoch, at=now)
+        whole = drafts.overflow(self.agent, value, tool=action.tool, at=now)
         told = () if turn is None else self._turn_changes(turn)[0]
-        return _Plan((*self._overflow(value, action.tool, now), Change(ended, Condition.OPEN), *told), ended)
+        return Plan((*whole, Change(ended, Condition.OPEN), *told), ended)
 
     def _turn_changes(self, given: NewTurn) -> tuple[tuple[Change, ...], Turn]:
         now = time_ns()
         value = StoredValue(text=given.content)
         if self._value(given.content, "").whole:
             value = self._value(given.content, self._free_ref())
-        turn = Turn(
-            agent=self.agent,
-            seq=self._newest_turn + 1,
-            role=given.role,
-            name=given.name,
-            content=value.text,
-            output_ref=value.ref,
-            brief=given.brief,
-            message_id=given.message_id,
-            at=now,
-        )
-        return (*self._overflow(value, given.name, now, Condition.NEW), Change(turn, Condition.NEW)), turn
+        turn = drafts.turn(self.agent, self._writes.newest_turn + 1, given, value, at=now)
+        whole = drafts.overflow(self.agent, value, tool=given.name, at=now, condition=Condition.NEW)
+        return (*whole, Change(turn, Condition.NEW)), turn
 
     def _update_state(self, given: Mapping[str, Any]) -> WorkingState:
-        def plan(lease: Lease) -> _Plan:
-            earlier = self._state or WorkingState(agent=self.agent, version=0, updated_at=0)
-            state = replace(
-                earlier,
-                **given,
-                version=earlier.version + 1,
-                turn_seq=self._newest_turn,
-                action_seq=self._newest_action,
-                updated_at=time_ns(),
+        def plan(lease: Lease) -> Plan:
+            writes = self._writes
+            state = drafts.next_state(
+                writes.state,
+                self.agent,
+                given,
+                turn_seq=writes.newest_turn,
+                action_seq=writes.newest_action,
+                at=time_ns(),
             )
             # Not NEW: a crash of Recall between version and head leaves a version that the head does not know; Recall replaces it too.
-            return _Plan((Change(state, Condition.ANY),), state)
+            return Plan((Change(state, Condition.ANY),), state)
 
         updated: WorkingState = self._write(("state", tuple(sorted(given.items()))), plan)
         return updated
@@ -747,73 +585,18 @@ class DurableAgent:
     def _value(self, text: str, ref: str) -> StoredValue:
         return store_value(text, ref, threshold=self._threshold)
 
-    def _overflow(self, value: StoredValue, tool: str, now: int, condition: Condition = Condition.ANY) -> tuple[Change, ...]:
-        """The output of a value that overflowed. An action's may stand there already, left by a crash of Recall between output and action."""
-        return (Change(self._output(value.ref, value.whole, tool, now), condition),) if value.ref else ()
-
-    def _output(self, ref: str, content: str, tool: str, now: int, summary: str = "") -> Output:
-        return Output(
-            agent=self.agent,
-            ref=ref,
-            content=content,
-            tool=tool,
-            summary=summary or _summary(content),
-            tokens=(len(content.encode()) + 3) // 4,
-            at=now,
-        )
-
     def _free_ref(self) -> str:
         """`out-<next turn>-<n>` as Recall names them; one that an earlier process used is left alone."""
         while True:
             self._outputs += 1
-            ref = f"out-{self._newest_turn + 1}-{self._outputs}"
+            ref = f"out-{self._writes.newest_turn + 1}-{self._outputs}"
             if not self._store.read_outputs([(self.agent, ref)]):
                 return ref
 
 
-def _as_planned(plan: _Plan, lease: Lease) -> _Plan:
+def _as_planned(plan: Plan, lease: Lease) -> Plan:
     """A plan that needs no number and no lease."""
     return plan
-
-
-def _is_same(found: Action, action: Action) -> bool:
-    """Whether two say the same, under whichever lease each was written."""
-    return replace(found, written_epoch=action.written_epoch) == action
-
-
-def _interrupted(action: Action, now: int) -> Action | None:
-    """An open action as the next resume leaves it; None where it stays as it is (recall-records 7)."""
-    cleared = replace(action, result="", result_ref="", error="")  # as every end replaces them
-    if action.action_class is ActionClass.PURE:
-        return replace(cleared, status=ActionStatus.ABANDONED, resolution=PURE_GIVEN_UP, ended_at=now)
-    if action.action_class is ActionClass.EXTERNAL and action.status is ActionStatus.STARTED:
-        return replace(cleared, status=ActionStatus.UNKNOWN, resolution=NO_RESOLVER)
-    return None
-
-
-def _ask(resolver: Resolver | None, action: Action) -> End:
-    """What a resolver says, as texts that can be kept. Whatever is no end is "cannot tell": an error is never taken for a failed call."""
-    if resolver is None:
-        return End("unknown")
-    try:
-        said = resolver(action)
-        if said is None:
-            return End("unknown")
-        end = End(
-            status=check_end_status(said.status).value,
-            result=value_text("result", getattr(said, "result", "")),
-            error=clean_text("error", getattr(said, "error", "") or ""),
-            resolution=clean_text("resolution", getattr(said, "resolution", "") or ""),
-        )
-    except Exception:
-        log.exception("the resolver could not tell about action %s of agent %s", action.seq, action.agent)
-        return End("unknown")
-    return end
-
-
-def _summary(content: str) -> str:
-    """The first 200 bytes and three dots, as Recall writes it where none is given."""
-    return cut_bytes(content, SUMMARY_BYTES) + "..."
 
 
 def _texts(name: str, items: object) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
 from actions.errors import InvalidQuery, StoreError
-from console.api import refuse_unknown_method
+from console.api.methods import refuse_unknown_method
 from console.refusals import denial_of
 from console.services import journal
 from console.services.denials import leave_denial

@@ -43,6 +43,7 @@ from console.views import (
     saved_views,
     settings,
     single_sign_on,
+    status,
     store,
     through,
     tools,
@@ -106,7 +107,7 @@ register_converter(NumberConverter, "number")
 
 one_action: list[URLPattern | URLResolver] = [
     path("", action.action, name="action"),
-    path("status/", action.status, name="action-status"),
+    path("status/", status.status, name="action-status"),
     path("arguments/", action.arguments, name="action-arguments"),
     path("result/", action.result, name="action-result"),
     path("reveal/", reveal.revealed, name="action-reveal"),

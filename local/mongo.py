@@ -25,6 +25,8 @@ from local.postgres import write_private
 
 SUPERUSER = "settle"
 _PROGRAM = Path(__file__).with_name("mongo_server.py")
+_ROOM = 2 * 1024**3
+"""Bytes free in memory, else data that nobody wants back lie on the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -95,7 +97,7 @@ def start(data_dir: Path | None = None, *, standalone: bool = False) -> RunningM
     Raises:
         ServerError: it did not come up; nothing is left running.
     """
-    home = data_dir or processes.temporary_folder("mongo")
+    home = data_dir or processes.temporary_folder("mongo", parent=processes.in_memory(room=_ROOM))
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o700)
     password, port, log = _password(home / "password"), home / "port", home / "mongo.log"

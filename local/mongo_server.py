@@ -23,6 +23,9 @@ import secantus.storage
 from secantus import SecantusDBServer
 from secantus.auth import derive_credentials
 
+_FEWEST_ROUNDS = 4096
+"""With which drivers let themselves in: each client of each test hashes so often, for a password that is drawn anew at every start."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="local/mongo_server.py", description=__doc__)
@@ -34,7 +37,8 @@ def main() -> None:
     accept_text_indexes()
     compare_dates_as_utc()
     server = listening(asked.folder / "data", asked.port, standalone=asked.standalone, durable=not asked.forgetful)
-    let_in(server, user=os.environ["SETTLE_MONGO_USER"], password=os.environ["SETTLE_MONGO_PASSWORD"])
+    rounds = _FEWEST_ROUNDS if asked.forgetful else None
+    let_in(server, user=os.environ["SETTLE_MONGO_USER"], password=os.environ["SETTLE_MONGO_PASSWORD"], rounds=rounds)
     half = asked.folder / "port.new"
     half.write_text(str(server.port))
     half.replace(asked.folder / "port")
@@ -67,13 +71,13 @@ def listening(data: Path, port: int, *, standalone: bool, durable: bool) -> Seca
     return server
 
 
-def let_in(server: SecantusDBServer, *, user: str, password: str) -> None:
-    """Everybody needs a password, and this user may do everything."""
+def let_in(server: SecantusDBServer, *, user: str, password: str, rounds: int | None) -> None:
+    """Everybody needs a password, and this user may do everything. `rounds` of hashing, else as many as MongoDB does."""
     record = {
         "_id": f"admin.{user}",
         "user": user,
         "db": "admin",
-        "credentials": derive_credentials(password).to_doc(),
+        "credentials": derive_credentials(password, iterations=rounds).to_doc(),
         "roles": [{"role": "root", "db": "admin"}],
         "mechanisms": ["SCRAM-SHA-256"],
     }

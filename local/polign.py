@@ -19,6 +19,7 @@ from local import processes
 from local.postgres import write_private
 
 _ROOM = 512 * 1024 * 1024
+"""Bytes free in memory, else its data lie on the disk: it waits for that at every write."""
 
 
 class RunningPolign:
@@ -58,7 +59,7 @@ def start(*, asks_for_key: bool = False) -> RunningPolign:
     Raises:
         ServerError: it did not come up; nothing is left running.
     """
-    home = processes.temporary_folder("polign", parent=_memory())
+    home = processes.temporary_folder("polign", parent=processes.in_memory(room=_ROOM))
     runtime, log, key = home / "run.json", home / "polign.log", f"plgn_{secrets.token_hex(8)}_{secrets.token_hex(32)}"
     command: list[str | Path] = [polign_db.find_bin("polign-server"), "-store", f"fs:{home / 'data'}", "-runtime-file", runtime]
     command += ["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-telemetry=false", "-maintain", "0"]
@@ -75,10 +76,3 @@ def start(*, asks_for_key: bool = False) -> RunningPolign:
         shutil.rmtree(home, ignore_errors=True)
         raise
     return RunningPolign(base, process, home=home, key=key if asks_for_key else "")
-
-
-def _memory() -> Path | None:
-    """A folder in memory, where there is one with room: the server waits for the disk at every write, and nobody wants these back."""
-    shared = Path("/dev/shm")
-    has_room = os.access(shared, os.W_OK | os.X_OK) and shutil.disk_usage(shared).free > _ROOM
-    return shared if has_room else None

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,8 +35,13 @@ SUPERUSER = "settle"
 _NOBODY = "nobody"
 _PORT_ATTEMPTS = 5
 PATIENCE_WITH_PREVIOUS_SERVER = timedelta(seconds=15)
-# What a test server may lose in a power cut is nothing anybody wants back.
-_NOT_DURABLE = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
+# What a test server may lose in a power cut is nothing anybody wants back. Its passwords are drawn anew at every start and long: the
+# thousands of rounds that are to slow down who guesses would only slow down every connection of every test.
+_ONE_ROUND = "scram_iterations=1"
+_KNOWS_ROUNDS = 16  # older ones do not start with it
+_NOT_DURABLE = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_wal_size=256MB"]
+_ROOM = 4 * 1024**3
+"""Bytes free in memory, else a test server's data lie on the disk."""
 _COMMON = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300", "shared_buffers=128MB"]
 
 
@@ -148,7 +153,7 @@ def start(data_dir: Path | None = None) -> RunningPostgres:
     state = _State(home / "server.json")
     try:
         if not data.exists():
-            _initialise(install, data, password=state.password)
+            _initialise(install, data, password=state.password, keep=data_dir is not None)
         _wait_for_previous_server(data)
         return _start(install, data, state, keep=data_dir is not None)
     except BaseException:
@@ -235,7 +240,8 @@ def _made_home(folder: Path) -> Path:
 
 
 def _temporary_home() -> Path:
-    for parent in dict.fromkeys([Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]):
+    in_memory = filter(None, [processes.in_memory(room=_ROOM)])
+    for parent in dict.fromkeys([*in_memory, Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]):
         if not _is_root() or _nobody_can(parent):
             return processes.temporary_folder("postgres", mode=0o711, parent=parent)
     raise ServerError("no temporary folder that the user nobody can enter; set TMPDIR to one")
@@ -282,7 +288,7 @@ def write_private(file: Path, text: str) -> None:
     half.replace(file)
 
 
-def _initialise(install: Path, data: Path, *, password: str) -> None:
+def _initialise(install: Path, data: Path, *, password: str, keep: bool) -> None:
     new = data.with_name(f"{data.name}.new")  # renamed when whole, so an interrupted initdb begins again
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
@@ -294,6 +300,8 @@ def _initialise(install: Path, data: Path, *, password: str) -> None:
         os.chown(secret, nobody.pw_uid, nobody.pw_gid)
     command = [install / "bin/initdb", "-D", new, "-U", SUPERUSER, "--auth=scram-sha-256", f"--pwfile={secret}"]
     command += ["--encoding=UTF8", "--no-instructions", "--no-sync", *_locale(install)]
+    if not keep and _major_version(install) >= _KNOWS_ROUNDS:
+        command += ["--set", _ONE_ROUND]
     try:
         made = subprocess.run([str(part) for part in command], capture_output=True, text=True, **_as_server(), check=False)  # type: ignore[call-overload]
     finally:
@@ -305,13 +313,18 @@ def _initialise(install: Path, data: Path, *, password: str) -> None:
 
 def _locale(install: Path) -> list[str]:
     """The same text order on every machine, whichever locales it has."""
+    if _major_version(install) >= 17:
+        return ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    return ["--locale=C.UTF-8"]
+
+
+@cache
+def _major_version(install: Path) -> int:
     said = subprocess.run(
         [str(install / "bin/postgres"), "--version"], capture_output=True, text=True, cwd="/", check=True
     ).stdout
     found = re.search(r"(\d+)", said)
-    if found and int(found[1]) >= 17:
-        return ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    return ["--locale=C.UTF-8"]
+    return int(found[1]) if found else 0
 
 
 def _as_server() -> dict[str, object]:

@@ -238,6 +238,13 @@ def temporary_folder(purpose: str, *, mode: int = 0o700, parent: Path | None = N
     return folder
 
 
+def in_memory(*, room: int) -> Path | None:
+    """A folder in memory where so many bytes are free, for data that nobody wants back: they wait for no disk. None where there is none."""
+    shared = Path("/dev/shm")
+    has_room = os.access(shared, os.W_OK | os.X_OK) and shutil.disk_usage(shared).free > room
+    return shared if has_room else None
+
+
 def _remove_orphaned_folders(parent: Path) -> None:
     for folder in parent.glob(f"{_TEMPORARY_PREFIX}*-*-*"):
         pid = folder.name.split("-")[-2]

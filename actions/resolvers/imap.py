@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import imaplib
 import re
-import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -22,8 +20,8 @@ from email.utils import getaddresses, parsedate_to_datetime
 from time import monotonic
 from typing import Any
 
-from imap_tools import AND, OR, BaseMailBox, H
-from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxLoginError, UnexpectedCommandStatusError
+from imap_tools import AND, OR, H
+from imap_tools.errors import ImapToolsError, MailboxFolderSelectError
 
 from actions.facts import by_lower_name, first_argument
 from actions.resolvers.base import (
@@ -42,21 +40,32 @@ from actions.resolvers.base import (
     Windows,
 )
 from actions.resolvers.claim import people_in
+from actions.resolvers.imap_connection import (
+    PLAIN,
+    STARTTLS,
+    TLS,
+    MailBox,
+    Malformed,
+    Server,
+    TooLong,
+    Unusable,
+    no_answer,
+    opened,
+    refusal,
+    status_of,
+)
 from actions.resolvers.texts import Texts, read_texts
-from actions.resolvers.web import AddressRefused, NoResponse, WebAddress, parse_host, resolve
+from actions.resolvers.web import AddressRefused, NoResponse, parse_host
 from actions.times import SECOND, Instant, from_datetime, to_datetime
 
-MAX_BYTES = 1_048_576
 MAX_MESSAGES = 100
 LOOK_ALIKE_BEFORE: Instant = 300 * SECOND
 LOOK_ALIKE_AFTER: Instant = 3_600 * SECOND
 """How far from the call's beginning a mail may lie that only looks like its effect."""
 
 BY_MESSAGE_ID, BY_HEADER, BY_EITHER = "message-id", "header", "either"
-TLS, STARTTLS, PLAIN = "tls", "starttls", "none"
 
 _PORTS = {TLS: 993, STARTTLS: 143, PLAIN: 143}
-_PRINTABLE = re.compile(r"[\x20-\x7e]+")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,60}")
 _DOMAIN = re.compile(r"[A-Za-z0-9.-]{1,253}")
@@ -174,7 +183,7 @@ def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], al
     return ImapResolver(
         name=name,
         proves_absence=texts.flag("proves_absence"),
-        server=_Server(
+        server=Server(
             address=address,
             security=security,
             authority=_authority(texts),
@@ -229,15 +238,6 @@ def _canary(texts: Texts) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Server:
-    address: WebAddress
-    security: str
-    authority: str
-    user: str
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImapResolver:
     """One folder of one account."""
 
@@ -245,7 +245,7 @@ class ImapResolver:
     kind: str = "imap"
     proves_absence: bool
     copies_are_normal: bool = True  # a provider files one too; a mail under two labels
-    server: _Server
+    server: Server
     folder: str
     message_id: str
     header: str
@@ -260,16 +260,16 @@ class ImapResolver:
         answer: dict[str, Any] = {}
         try:
             if not _KEY.fullmatch(claim.action.key):
-                raise _Unusable("this action's key cannot stand in a header of a mail")
-            with _opened(self.server, began + self.timeout_s) as mailbox:
+                raise Unusable("this action's key cannot stand in a header of a mail")
+            with opened(self.server, began + self.timeout_s) as mailbox:
                 answer = self._look(mailbox, claim, now, asking)
             reply, problem = Reply.ANSWERED, ""
-        except (_Unusable, AddressRefused) as exc:
+        except (Unusable, AddressRefused) as exc:
             reply, problem = Reply.UNUSABLE, str(exc)
-        except (OSError, imaplib.IMAP4.error, ImapToolsError, _Malformed, NoResponse, ValueError) as exc:
+        except (OSError, imaplib.IMAP4.error, ImapToolsError, Malformed, NoResponse, ValueError) as exc:
             # ValueError: what imaplib and imap-tools could not decode.
-            reply, problem = Reply.NO_ANSWER, _no_answer(exc, self.timeout_s)
-            asking.status = _status(exc) or asking.status
+            reply, problem = Reply.NO_ANSWER, no_answer(exc, self.timeout_s)
+            asking.status = status_of(exc) or asking.status
         return Finding(
             reply=reply,
             problem=problem,
@@ -282,14 +282,14 @@ class ImapResolver:
             **answer,
         )
 
-    def _look(self, mailbox: _MailBox, claim: Claim, now: Instant, asking: _Asking) -> dict[str, Any]:
+    def _look(self, mailbox: MailBox, claim: Claim, now: Instant, asking: _Asking) -> dict[str, Any]:
         folder = self.folder or _sent_folder(mailbox, asking)
         asking.account += f", folder {folder}"
         asking.tell(f"EXAMINE {folder}")
         try:
             mailbox.folder.set(folder, readonly=True)
         except MailboxFolderSelectError as exc:
-            raise _refusal(exc, f"there is no folder {folder}, or it may not be read") from exc
+            raise refusal(exc, f"there is no folder {folder}, or it may not be read") from exc
         place = f"{folder}, UIDVALIDITY {_uid_validity(mailbox)}"
         key = claim.action.key
         uids = _search(mailbox, self._by_key(key), asking)
@@ -323,7 +323,7 @@ class ImapResolver:
         return bool(by_id or (self.header and any(message.values(self.header))))
 
     def _look_alikes(
-        self, mailbox: _MailBox, claim: Claim, place: str, asking: _Asking
+        self, mailbox: MailBox, claim: Claim, place: str, asking: _Asking
     ) -> tuple[tuple[Match, ...], tuple[str, ...]]:
         """Mails of that hour to the same people with the same subject, that carry no key."""
         first, last = claim.action.started_at - LOOK_ALIKE_BEFORE, claim.action.started_at + LOOK_ALIKE_AFTER
@@ -332,7 +332,7 @@ class ImapResolver:
         uids = _search(mailbox, str(days), asking)
         try:
             messages = _fetch(mailbox, uids[-MAX_MESSAGES:], self.header, asking)
-        except _TooLong:
+        except TooLong:
             return (), ("the mails of those days are too many to be looked at for look-alikes",)
         alike = tuple(
             _match(message, claim, MatchedBy.FIELDS, place)
@@ -347,7 +347,7 @@ class ImapResolver:
             f"of the {len(uids)} mails of those days only the newest were looked at for look-alikes",
         )
 
-    def _look_for_canary(self, mailbox: _MailBox, now: Instant, asking: _Asking) -> Canary:
+    def _look_for_canary(self, mailbox: MailBox, now: Instant, asking: _Asking) -> Canary:
         if not self.canary_message_id:
             since = str(AND(date_gte=_day(now) - timedelta(days=self.canary_days)))
             return Canary.FOUND if _search(mailbox, since, asking) else Canary.MISSING
@@ -358,19 +358,6 @@ class ImapResolver:
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
-
-
-class _Unusable(Exception):
-    """Nobody can answer until somebody mends the definition or the account."""
-
-
-class _Malformed(Exception):
-    """What came is no answer of the protocol."""
-
-
-class _TooLong(_Malformed):
-    def __init__(self) -> None:
-        super().__init__(f"the answer is longer than {MAX_BYTES:,} bytes")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -386,33 +373,33 @@ class _Asking:
         self.asked.append(question[:1_000])
 
 
-def _search(mailbox: _MailBox, criteria: str, asking: _Asking) -> list[str]:
+def _search(mailbox: MailBox, criteria: str, asking: _Asking) -> list[str]:
     """UIDs, oldest first."""
     asking.tell(f"UID SEARCH {criteria}")
     # Without a CHARSET, which some servers refuse: what is sent is ASCII.
     status, data = mailbox.client.uid("SEARCH", criteria)
     if status != "OK":
-        raise _Malformed(f"SEARCH was answered with {status}")
+        raise Malformed(f"SEARCH was answered with {status}")
     parts = [part for part in data if part is not None]
     uids = [uid for part in parts if isinstance(part, bytes) for uid in part.decode("ascii", "replace").split()]
     if not all(isinstance(part, bytes) for part in parts) or not all(re.fullmatch("[0-9]{1,10}", uid) for uid in uids):
-        raise _Malformed("the answer to SEARCH is not a list of numbers")
+        raise Malformed("the answer to SEARCH is not a list of numbers")
     asking.status = "OK"
     asking.digest.update(" ".join(uids).encode() + b"\n")
     return sorted(uids, key=int)
 
 
-def _sent_folder(mailbox: _MailBox, asking: _Asking) -> str:
+def _sent_folder(mailbox: MailBox, asking: _Asking) -> str:
     """The one that the server marks (RFC 6154): Sent, Gesendet, [Gmail]/Sent Mail ..."""
     asking.tell("LIST")
     marked = [one.name for one in mailbox.folder.list() if "\\sent" in {flag.lower() for flag in one.flags}]
     if len(marked) != 1:
         found = "several folders are" if marked else "no folder is"
-        raise _Unusable(rf"{found} marked as \Sent here; name the folder in the definition")
+        raise Unusable(rf"{found} marked as \Sent here; name the folder in the definition")
     return marked[0]
 
 
-def _uid_validity(mailbox: _MailBox) -> str:
+def _uid_validity(mailbox: MailBox) -> str:
     _, data = mailbox.client.response("UIDVALIDITY")
     return data[0].decode("ascii", "replace") if data and isinstance(data[0], bytes) else "unknown"
 
@@ -446,7 +433,7 @@ _INTERNALDATE = re.compile(rb'\bINTERNALDATE "([^"]{1,40})"')
 _FLAGS = re.compile(rb"\bFLAGS \(([^)]*)\)")
 
 
-def _fetch(mailbox: _MailBox, uids: list[str], header: str, asking: _Asking) -> list[_Message]:
+def _fetch(mailbox: MailBox, uids: list[str], header: str, asking: _Asking) -> list[_Message]:
     """Of each mail when it was filed and the headers that we compare; one question for all of them."""
     if not uids:
         return []
@@ -454,7 +441,7 @@ def _fetch(mailbox: _MailBox, uids: list[str], header: str, asking: _Asking) -> 
     asking.tell(f"UID FETCH {','.join(uids)} {wanted}")
     status, data = mailbox.client.uid("FETCH", ",".join(uids), wanted)
     if status != "OK":
-        raise _Malformed(f"FETCH was answered with {status}")
+        raise Malformed(f"FETCH was answered with {status}")
     messages = []
     parts = list(data)
     for place, part in enumerate(parts):
@@ -467,7 +454,7 @@ def _fetch(mailbox: _MailBox, uids: list[str], header: str, asking: _Asking) -> 
         if uid and uid[1].decode() in uids:
             messages.append(_read_message(uid[1].decode(), facts, raw))
     if {message.uid for message in messages} != set(uids):
-        raise _Malformed("FETCH did not bring every mail that SEARCH had found")
+        raise Malformed("FETCH did not bring every mail that SEARCH had found")
     return messages
 
 
@@ -524,184 +511,3 @@ def _is_alike(message: _Message, claim: Claim) -> bool:
 
 def _day(instant: Instant) -> date:
     return to_datetime(instant).date()
-
-
-# --- one connection --------------------------------------------------------------------------------------------------
-
-
-class _Wire:
-    """The bytes of one connection: each wait ends with the deadline, and no more than `MAX_BYTES` are taken."""
-
-    def __init__(self, sock: socket.socket, until: float) -> None:
-        self.sock = sock
-        self._until = until
-        self._buffer = b""
-        self._left = MAX_BYTES
-
-    def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """What came before TLS is nobody's word."""
-        if self._buffer:
-            raise _Malformed("the server sent something between STARTTLS and TLS")
-        self.sock.settimeout(self._wait_s())
-        self.sock = context.wrap_socket(self.sock, server_hostname=host)
-
-    def read(self, size: int) -> bytes:
-        if size > self._left + len(self._buffer):
-            raise _TooLong
-        while len(self._buffer) < size:
-            self._buffer += self._more()
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
-
-    def readline(self) -> bytes:
-        while (end := self._buffer.find(b"\n")) < 0:
-            self._buffer += self._more()
-        return self.read(end + 1)
-
-    def send(self, data: bytes) -> None:
-        self.sock.settimeout(self._wait_s())
-        self.sock.sendall(data)
-
-    def close(self) -> None:
-        self.sock.close()
-
-    def _more(self) -> bytes:
-        if self._left <= 0:
-            raise _TooLong
-        self.sock.settimeout(self._wait_s())
-        data = self.sock.recv(min(65_536, self._left))
-        if not data:
-            raise ConnectionError("the server closed the connection")
-        self._left -= len(data)
-        return data
-
-    def _wait_s(self) -> float:
-        left = self._until - monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-
-class _Client(imaplib.IMAP4):
-    """imaplib on a wire of ours, which has the limits that it lacks."""
-
-    def __init__(self, wire: _Wire) -> None:
-        self._wire = wire
-        super().__init__()
-
-    def open(self, host: str = "", port: int = 0, timeout: float | None = None) -> None:
-        self.host, self.port = host, port
-
-    def read(self, size: int) -> bytes:
-        return self._wire.read(size)
-
-    def readline(self) -> bytes:
-        return self._wire.readline()
-
-    def send(self, data: Any) -> None:
-        self._wire.send(bytes(data))
-
-    def shutdown(self) -> None:
-        self._wire.close()
-
-    def socket(self) -> socket.socket:
-        return self._wire.sock
-
-
-class _MailBox(BaseMailBox):
-    """imap-tools on a client that is connected already."""
-
-    def __init__(self, client: _Client) -> None:
-        self._connected = client
-        super().__init__()
-
-    def _get_mailbox_client(self) -> imaplib.IMAP4:
-        return self._connected
-
-
-@contextmanager
-def _opened(server: _Server, until: float) -> Iterator[_MailBox]:
-    """Connected, secured as the definition says, logged in; closed in any case."""
-    context = ssl.create_default_context(cadata=server.authority or None) if server.security != PLAIN else None
-    sock = _connect(server, until)
-    wire = _Wire(sock, until)
-    try:
-        if context and server.security == TLS:
-            wire.secure(context, server.address.host)
-        client = _Client(wire)
-        if context and server.security == STARTTLS:
-            _start_tls(client, wire, context, server.address.host)
-        mailbox = _MailBox(client)
-        _log_in(mailbox, server)
-        yield mailbox
-        with suppress(OSError, imaplib.IMAP4.error, _Malformed):
-            client.logout()
-    except ssl.SSLCertVerificationError as exc:
-        raise _Unusable(f"the server's certificate is not to be trusted: {exc.verify_message}") from exc
-    finally:
-        wire.close()
-
-
-def _connect(server: _Server, until: float) -> socket.socket:
-    """To an address that was checked, whatever else the name may lead to later."""
-    failed = OSError("no address")
-    for address in resolve(server.address, seconds=until - monotonic()):
-        try:
-            return socket.create_connection((address, server.address.port), timeout=max(0.001, until - monotonic()))
-        except OSError as exc:
-            failed = exc
-    raise failed
-
-
-def _start_tls(client: _Client, wire: _Wire, context: ssl.SSLContext, host: str) -> None:
-    if "STARTTLS" not in client.capabilities:
-        raise _Unusable("the server offers no STARTTLS")
-    status, _ = client.xatom("STARTTLS")
-    if status != "OK":
-        raise _Malformed(f"STARTTLS was answered with {status}")
-    wire.secure(context, host)
-
-
-def _log_in(mailbox: _MailBox, server: _Server) -> None:
-    try:
-        if _PRINTABLE.fullmatch(server.user + server.password):
-            mailbox.login(server.user, server.password, initial_folder=None)
-        else:
-            mailbox.login_utf8(server.user, server.password, initial_folder=None)
-    except MailboxLoginError as exc:
-        raise _refusal(exc, "the server refuses this user and password") from exc
-
-
-_PASSING = ("UNAVAILABLE", "INUSE", "LIMIT", "SERVERBUG", "OVERQUOTA")
-
-
-def _refusal(exc: UnexpectedCommandStatusError, meaning: str) -> Exception:
-    """NO to a login or a folder: for somebody to mend, unless its code says that it will pass (RFC 5530)."""
-    status = _status(exc)
-    if any(f"[{code}]" in status for code in _PASSING):
-        return _Malformed(f"the server cannot answer now ({status})")
-    return _Unusable(f"{meaning} ({status})")
-
-
-def _status(exc: Exception) -> str:
-    """Such as `NO [AUTHENTICATIONFAILED]`. Nothing of the server's own words: it may repeat what it was sent."""
-    if not isinstance(exc, UnexpectedCommandStatusError):
-        return ""
-    status, data = exc.command_result[0], exc.command_result[1]
-    said = data[0] if data and isinstance(data[0], bytes) else b""
-    code = re.match(rb"\[([A-Z-]{1,40})[ \]]", said)
-    return f"{status} [{code[1].decode()}]" if code else str(status)
-
-
-def _no_answer(exc: Exception, timeout_s: float) -> str:
-    if isinstance(exc, TimeoutError):
-        return f"the server did not answer within {timeout_s:g} s"
-    if isinstance(exc, _Malformed | NoResponse):
-        return str(exc)
-    if isinstance(exc, UnexpectedCommandStatusError):
-        return f"the server answered {_status(exc)}"
-    if isinstance(exc, ssl.SSLError):
-        return f"no TLS with the server: {exc.reason or 'the handshake failed'}"
-    if isinstance(exc, OSError):
-        return f"no connection: {exc.strerror or exc}"
-    return "what answered does not speak IMAP as it should"

@@ -24,11 +24,10 @@ from actions.store.codec import (
     decode_turn,
     encode_changes,
     head_id,
-    unreadable,
 )
 from actions.store.loading import MAX_LOADED_OUTPUTS, MAX_LOADED_POINTERS, MAX_LOADED_TURNS, agent_records
 from actions.store.mongo_connection import Mongo, alone
-from actions.store.mongo_documents import Document, read_metadata, record_id
+from actions.store.mongo_documents import Document, decoded, read_metadata
 from actions.store.mongo_setup import LEASES, REGISTRY
 
 T = TypeVar("T")
@@ -88,17 +87,17 @@ def load(records: Documents[dict[str, Any]] | None, lease: Lease | None, agent: 
     opened = records.aggregate(shapes.actions_with(OPEN_STATUSES, agent=agent), session=session)
     heads = find({"_id": head_id(agent)}, 1)
     turns, last_actions = newest("turn", "turn", MAX_LOADED_TURNS), newest("action", "act", 1)
-    pointers = (_decoded(decode_pointer, row) for row in find(shapes.pointers_of(agent), MAX_LOADED_POINTERS))
+    pointers = (decoded(decode_pointer, row) for row in find(shapes.pointers_of(agent), MAX_LOADED_POINTERS))
     return agent_records(
         agent,
         lease=lease,
         largest_turn=_number(turns),
         largest_action=_number(last_actions),
         head=(heads[0]["_id"], read_metadata(heads[0])) if heads else None,
-        open_actions=[_decoded(decode_action, row) for row in opened],
+        open_actions=[decoded(decode_action, row) for row in opened],
         pointers=[pointer for pointer in pointers if pointer is not None],
-        outputs=[_decoded(decode_output, row) for row in find(shapes.outputs_of(agent), MAX_LOADED_OUTPUTS)],
-        turns=[_decoded(decode_turn, row) for row in turns],
+        outputs=[decoded(decode_output, row) for row in find(shapes.outputs_of(agent), MAX_LOADED_OUTPUTS)],
+        turns=[decoded(decode_turn, row) for row in turns],
     )
 
 
@@ -173,7 +172,7 @@ def _explain_not_open(
         ref = ActionRef(name, lease.agent, each.metadata["seq"])
         if each.record_id not in rows:
             raise ActionNotFound(ref)
-        action = _decoded(decode_action, rows[each.record_id])
+        action = decoded(decode_action, rows[each.record_id])
         if isinstance(action, Unreadable):
             raise RecordUnreadable(action.record_id, action.problem)
         if not action.is_open:
@@ -198,10 +197,3 @@ def _granted(collection: str, document: Document, ttl_ms: int) -> Lease:
 
 def _number(rows: Sequence[Document]) -> int:
     return int(rows[0]["number"] or 0) if rows else 0
-
-
-def _decoded(decode: Any, document: Document) -> Any:
-    try:
-        return decode(record_id(document), read_metadata(document))
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)

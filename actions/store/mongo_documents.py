@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from bson import DatetimeMS, Int64
 
 from actions.errors import RecordUnreadable
 from actions.keys import args_ref
-from actions.records import ActionStatus, Lease
-from actions.store.codec import Metadata, action_id, head_id, load_metadata, output_id
+from actions.records import ActionStatus, Lease, Reading, Unreadable
+from actions.store.codec import Metadata, action_id, decode_action, head_id, load_metadata, output_id, unreadable
 from actions.times import RELEASED, SECOND, YEAR_ONE, Instant
 
 Document = Mapping[str, Any]
 Stages = list[dict[str, Any]]
+T = TypeVar("T")
 
 LARGEST = 2**63 - 1
 _MILLISECOND: Instant = 1_000_000
@@ -33,6 +34,21 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def record_id(document: Document) -> str:
     return document["_id"] if isinstance(document["_id"], str) else repr(document["_id"])[:160]
+
+
+def decoded(decode: Callable[[str, object], T], document: Document) -> T | Unreadable:
+    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
+    try:
+        return decode(record_id(document), read_metadata(document))
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
+
+
+def read_reading(collection: str, document: Document) -> Reading:
+    """An action, its agent's lease and the store's time, as `with_lease` joined them."""
+    now = read_time(document["now"])
+    lease = read_lease(collection, document["lease"][0], now) if document["lease"] else None
+    return Reading(action=decoded(decode_action, document), lease=lease, read_at=now)
 
 
 def read_metadata(document: Document) -> Metadata:

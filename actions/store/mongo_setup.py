@@ -9,7 +9,7 @@ from typing import Any
 from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
-from actions.errors import StoreReadOnly
+from actions.errors import StoreReadOnly, StoreUnusable
 from actions.records import StoreCheck
 from actions.store.mongo_connection import NO_REPLICA_SET, STANDBY, Address, Mongo, is_secondary, is_standalone
 
@@ -58,6 +58,20 @@ def is_prepared(db: Mongo) -> bool:
 def find_history(db: Mongo) -> set[str]:
     """Which of our two collections are there for us. No right beyond the one to read them is needed for that."""
     return set(db.list_collection_names(filter={"name": {"$in": [ENTRIES, HEADS]}}, authorizedCollections=True))
+
+
+def require_whole_history(db: Mongo, name: str) -> None:
+    """Asked where nothing was found: that is so only where both of our collections are there, or none is.
+
+    Raises:
+        StoreUnusable: half of the history is gone, or hidden from us.
+    """
+    found = find_history(db)
+    if len(found) == 1:
+        (gone,) = {ENTRIES, HEADS} - found
+        raise StoreUnusable(
+            name, f"the history of decisions cannot be read: collection {gone} is not there any more, or we may not read it"
+        )
 
 
 def is_in_place(db: Mongo) -> bool:

@@ -1,25 +1,22 @@
 """The PostgreSQL store: psycopg 3, statements by name from queries.sql. Reads are single statements; a settle is one transaction of six, a
 correction one of eight.
 
-Rules of the records are in recall-records 9.1; how errors are told is in postgres_connection.py, what is ours to create in
-postgres_setup.py.
+Rules of the records are in recall-records 9.1; what a settle does within its transaction is in postgres_closing.py, how errors are told in
+postgres_connection.py, what is ours to create in postgres_setup.py.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
-from psycopg import errors, sql
+from psycopg import sql
 
 from actions.errors import (
     ActionNotFound,
-    ActionNotOpen,
-    LeaseLive,
     LeaseLost,
     LeaseMoved,
     StoreError,
@@ -27,9 +24,7 @@ from actions.errors import (
     StoreUnusable,
     WriteConflict,
 )
-from actions.keys import args_ref
 from actions.records import (
-    Action,
     ActionEnd,
     ActionRef,
     ActionsRead,
@@ -55,35 +50,20 @@ from actions.records import (
 )
 from actions.store import postgres_agents, postgres_records, postgres_setup
 from actions.store.audit import show_entry
-from actions.store.base import SETTLE_TTL, check_epoch
 from actions.store.closing import (
-    ENDINGS,
-    MARKED_TURNS,
-    Closing,
     answer_repeat,
-    check_correctable,
-    check_seen,
-    find_told,
-    newest_turn,
-    plan_closing,
-    plan_correction,
-    readable,
-    whole_args,
 )
 from actions.store.codec import (
-    Metadata,
     action_id,
-    decode_action,
     decode_output,
     decode_pointer,
     decode_turn,
     decode_working_state,
     head_id,
-    load_metadata,
     output_id,
-    turn_id,
 )
 from actions.store.evicting import answer_eviction, eviction_entry, require_held
+from actions.store.postgres_closing import PostgresClosing, Tables, Written
 from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, Timeouts, parse_address
 from actions.store.postgres_database import Database, Row
 from actions.store.postgres_entries import DecisionIdTaken, PostgresEntries
@@ -98,23 +78,10 @@ from actions.store.postgres_rows import (
     read_instant,
     reading_of_row,
 )
-from actions.times import Instant
 
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
 MAX_DECODED_CHARS = 2_000
-_ENDED = ("status", "epoch", "body")
-"""What an end changes in an action's metadata."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
-    """What stood in the database when we looked."""
-
-    has_registry: bool  # Recall's registry and leases
-    records: str | None  # table of the agents collection; None until Recall has written its first record
-    dimension: int
-    read_at: Instant
 
 
 class PostgresStore:
@@ -131,6 +98,7 @@ class PostgresStore:
         self._database = Database(name, self._address, timeouts)
         self._database.when_moved(self._forget)
         self._entries = PostgresEntries(self._database, f"{self._address.schema}.{self._address.collection}")
+        self._closing = PostgresClosing(self._database, self._entries, where=self._where())
         self._known: Tables | None = None
         # A queue is read again and again, and few of its rows have changed: each text is decoded once.
         self._decode_short = lru_cache(maxsize=MAX_DECODED)(action_by_values)
@@ -300,11 +268,11 @@ class PostgresStore:
             if tables.records is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             with self._entries.transaction(connection):
-                return self._settle(connection, tables, ref, end, entry, holder, seen, claim, marker)
+                return self._closing.settle(connection, tables, ref, end, entry, holder, seen, claim, marker)
 
         try:
             return self._database.write(write)
-        except _Written as exc:
+        except Written as exc:
             return answer_repeat(exc.entry, entry)
         except DecisionIdTaken as exc:
             # Another connection wrote this id between our first statement and our last.
@@ -312,56 +280,6 @@ class PostgresStore:
             if written is None:
                 raise WriteConflict(self.name, f"decision id {entry.decision_id} is being written by somebody else") from exc
             return answer_repeat(written, entry)
-
-    def _settle(
-        self,
-        connection: Connection,
-        tables: Tables,
-        ref: ActionRef,
-        end: ActionEnd,
-        entry: NewEntry,
-        holder: str,
-        seen: str | None,
-        claim: str | None,
-        marker: str,
-    ) -> Settled:
-        self._look_before(connection, tables, ref, entry)
-        epoch, found = self._take_lease(connection, ref.agent, holder)
-        locked = self._lock_action(connection, tables, ref)
-        action = readable(locked.action)
-        if not action.is_open:
-            # Closed while we waited for the lease; perhaps by this very decision, delivered twice.
-            if written := self._entries.find_settled_on(connection, entry.decision_id):
-                raise _Written(written)
-            raise ActionNotOpen(ref, action, self._entries.find_of_action_on(connection, ref.agent, ref.seq))
-        check_seen(ref, action, locked.args, seen=seen, claim=claim)
-        closing = plan_closing(
-            action,
-            locked.metadata,
-            end,
-            entry,
-            args=locked.args,
-            newest=locked.newest_turn(),
-            found=found,
-            epoch=epoch,
-            at=locked.now,
-            seen=seen,
-            claim=claim,
-            told=self._find_told(connection, tables, ref.agent, marker),
-        )
-        return self._write_closing(connection, tables, ref, closing, holder, epoch)
-
-    def _write_closing(
-        self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing, holder: str, epoch: int
-    ) -> Settled:
-        """Statements 4, 5 and 6 of a settle: the records, the chain's head, and all that is left."""
-        self._write_records(connection, tables, ref, closing)
-        sealed = self._entries.seal(connection, closing.entry)
-        release = {"lease_agent": ref.agent, "holder": holder, "epoch": epoch, "records": closing.records_written}
-        counts = self._database.one(connection, "settle_finish", self._where() | entry_columns(sealed) | release)
-        if counts != (1, 1, 1, 1):
-            raise WriteConflict(self.name, f"of entry, head, lease and revision {counts} rows were there to write")
-        return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
 
     def correct(
         self, ref: ActionRef, correction: Correction, *, entry: NewEntry, holder: str, basis: int | None = None
@@ -375,131 +293,12 @@ class PostgresStore:
             if tables.records is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
             with self._entries.transaction(connection):
-                return self._correct(connection, tables, ref, correction, entry, holder, basis)
+                return self._closing.correct(connection, tables, ref, correction, entry, holder, basis)
 
         try:
             return self._database.write(write)
-        except _Written as exc:
+        except Written as exc:
             return answer_repeat(exc.entry, entry)
-
-    def _correct(
-        self,
-        connection: Connection,
-        tables: Tables,
-        ref: ActionRef,
-        correction: Correction,
-        entry: NewEntry,
-        holder: str,
-        basis: int | None,
-    ) -> Settled:
-        params = self._where() | {"id": action_id(ref.agent, ref.seq)}
-        row = self._database.first(connection, "get_action", params, tables.records)
-        if row is None:
-            raise ActionNotFound(ref)
-        reading = reading_of_row(row)
-        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq, ENDINGS)
-        told = check_correctable(ref, readable(reading.action), endings, entry, basis=basis)
-        if isinstance(told, Settled):
-            return told
-        if reading.lease is not None and reading.lease.is_live:
-            raise LeaseLive(reading.lease)
-        check_epoch(self.name, reading.lease)
-        epoch, found = self._take_lease(connection, ref.agent, holder)
-        locked = self._lock_action(connection, tables, ref)
-        action = readable(locked.action)
-        endings = self._entries.list_endings_on(connection, ref.agent, ref.seq, ENDINGS)
-        told = check_correctable(ref, action, endings, entry, basis=basis)
-        if isinstance(told, Settled):
-            raise _Written(told.entry)
-        newest = locked.newest_turn()
-        closing = plan_correction(action, correction, entry, told=told, newest=newest, found=found, epoch=epoch, at=locked.now)
-        return self._write_closing(connection, tables, ref, closing, holder, epoch)
-
-    def _look_before(self, connection: Connection, tables: Tables, ref: ActionRef, entry: NewEntry) -> None:
-        """Statement 1: refuse where no lease is needed to know why: written by this decision id before, not there, closed for good, held."""
-        params = self._where() | {"id": action_id(ref.agent, ref.seq), "agent": ref.agent, "decision_id": entry.decision_id}
-        row = self._database.one(connection, "settle_look", params, tables.records)
-        if row[0] is not None:
-            raise _Written(show_entry(Link(*row[:4])))
-        if row[4] is None:
-            raise ActionNotFound(ref)
-        action = readable(decoded(decode_action, action_id(ref.agent, ref.seq), row[4]))
-        if not action.is_open:
-            raise ActionNotOpen(ref, action, self._entries.find_of_action_on(connection, ref.agent, ref.seq))
-        lease = lease_of_row(row[5:10])
-        if lease is not None and lease.is_live:
-            raise LeaseLive(lease)
-        check_epoch(self.name, lease)
-
-    def _take_lease(self, connection: Connection, agent: str, holder: str) -> tuple[int, Lease | None]:
-        """Statement 2: our epoch, and the lease as it was before."""
-        params = self._where() | {"agent": agent, "holder": holder, "ttl": SETTLE_TTL}
-        epoch, *before = self._database.one(connection, "settle_take_lease", params)
-        lease = lease_of_row(before)
-        if epoch is None:
-            # Without `lease`: the row is newer than our statement's snapshot; read it as it is now.
-            lease = lease or lease_of_row(self._database.one(connection, "find_lease", params))
-            if lease is None:
-                raise WriteConflict(self.name, f"the lease of agent {agent} can neither be taken nor read")
-            raise LeaseLive(lease)
-        return epoch, lease
-
-    def _lock_action(self, connection: Connection, tables: Tables, ref: ActionRef) -> _Locked:
-        """Statement 3: the action, its whole arguments and the agent's newest turn as nobody else can change them any more."""
-        record_id, head = action_id(ref.agent, ref.seq), head_id(ref.agent)
-        params = {"agent": ref.agent, "head": head, "ids": [record_id, output_id(ref.agent, args_ref(ref.seq))]}
-        rows = {row[0]: row for row in self._database.all(connection, "settle_lock_records", params, tables.records)}
-        if record_id not in rows:
-            raise ActionNotFound(ref)
-        _, text, largest, head_text, now = rows[record_id]
-        action = decoded(decode_action, record_id, text)
-        return _Locked(
-            action=action,
-            metadata=cast("Metadata", load_metadata(text)),  # of a readable action: an object
-            args=self._whole_args(connection, tables, action, {key: row[1] for key, row in rows.items()}),
-            largest_turn=largest,
-            head=None if head_text is None else (head, load_metadata(head_text)),
-            now=read_instant(now),
-        )
-
-    def _find_told(self, connection: Connection, tables: Tables, agent: str, marker: str) -> Turn | None:
-        if not marker:
-            return None
-        params = {"agent": agent, "limit": MARKED_TURNS, "before": None}
-        rows = self._database.all(connection, "list_turns", params, tables.records)
-        return find_told((decoded(decode_turn, record_id, text) for record_id, text in rows), marker)
-
-    def _whole_args(self, connection: Connection, tables: Tables, action: Action | Unreadable, texts: dict[str, str]) -> str:
-        if isinstance(action, Unreadable):
-            return ""
-        key = output_id(action.agent, action.args_ref)
-        if action.args_ref and key not in texts and can_be_stored(key):
-            # An output of an unusual name.
-            texts |= dict(self._database.all(connection, "read_records", {"ids": [key]}, tables.records))
-        return whole_args(action, decoded(decode_output, key, texts[key]) if key in texts else None)
-
-    def _write_records(self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing) -> None:
-        """Statement 4."""
-        new_turn = turn_id(ref.agent, closing.turn_seq)
-        outputs = [(key, metadata) for key, metadata in closing.inserted.items() if key != new_turn]
-        key, metadata = outputs[0] if outputs else (None, None)
-        params = {
-            "action_id": action_id(ref.agent, ref.seq),
-            "action": None if closing.action is None else json.dumps({name: closing.action[name] for name in _ENDED}),
-            "turn_id": new_turn,
-            "turn": json.dumps(closing.inserted[new_turn]) if new_turn in closing.inserted else None,
-            "output_id": key,
-            "output": None if metadata is None else json.dumps(metadata),
-            "dim": tables.dimension,
-        }
-        try:
-            counts = self._database.one(connection, "settle_write", params, tables.records)
-        except errors.UniqueViolation as exc:
-            raise WriteConflict(
-                self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease"
-            ) from exc
-        if counts != (int(closing.action is not None), len(closing.inserted) - len(outputs), len(outputs)):
-            raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
 
     def evict(self, agent: str, *, holder: str, entry: NewEntry) -> Entry:
         """The lease's row first: whoever else writes it was before us, and is seen, or waits."""
@@ -610,8 +409,8 @@ class PostgresStore:
 
     def _look(self, connection: Connection) -> Tables:
         """What stands in the database; remembered once Recall's records are there."""
-        if self._known is not None:
-            return self._known
+        if (known := self._known) is not None:  # once: whoever meets an error meanwhile forgets it
+            return known
         # A schema named in the address that is not there is a slip of the pen; the default one is not there until Recall's first agent.
         schema = self._address.schema
         has_schema, registry, _, readable, now = self._database.one(connection, "find_tables", {"schema": schema})
@@ -662,26 +461,3 @@ class PostgresStore:
             statuses=sql.SQL(", ").join(map(sql.Literal, values)),
             of_agent=sql.SQL("metadata @> jsonb_build_object('recall_agent', %(agent)s::text)" if of_agent else "true"),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Locked:
-    """What a settle found once it had the lease."""
-
-    action: Action | Unreadable
-    metadata: Metadata
-    args: str
-    largest_turn: int
-    head: tuple[str, object] | None
-    now: Instant
-
-    def newest_turn(self) -> int:
-        return newest_turn(self.largest_turn, self.head)
-
-
-class _Written(Exception):
-    """This decision id has its entry already. An exception, because what was taken meanwhile must be rolled back."""
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        super().__init__(entry.decision_id)

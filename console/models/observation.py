@@ -59,7 +59,7 @@ class SeenEnd(models.Model):
     tool = models.TextField()
     status = models.CharField(max_length=16)  # done, failed, abandoned or unknown; `was ...`: see above
     written_epoch = models.BigIntegerField()  # of the metadata: the lease under which the end was written
-    ended_at = models.BigIntegerField(null=True)  # as the record says, in nanoseconds
+    ended_at = models.BigIntegerField(null=True)  # as the record says, in nanoseconds, where they fit
     first_seen_at = models.DateTimeField()  # by the store's clock
     # Of its entry, once it has one: in the store's chain, or in the console's where the store could only be read.
     entry_number = models.BigIntegerField(null=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection
-from datetime import timedelta
 from typing import TypeVar
 
-from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
-from django.utils import timezone
+from django.db.models import Case, IntegerField, QuerySet, Value, When
 
 from actions.records import ActionRef
 from console.access import Person, Right, is_possible, visible
@@ -17,7 +15,6 @@ from console.stores import store_names
 
 MAX_PENDING = 200
 MAX_ASIDE = 5_000
-JUST_NOW = timedelta(minutes=30)
 _MAX_STRANDED = 2_000  # of all users together
 _Row = TypeVar("_Row", Decision, Note, Inquiry, Claim, Correction)
 
@@ -104,14 +101,10 @@ def _address(user: Person) -> str:
     return unicodedata.normalize("NFKC", getattr(user, "email", "")).strip().casefold()
 
 
-def refs_set_aside(user: Person) -> frozenset[ActionRef]:
-    """The open actions on which nobody has to do anything just now: a decision is on its way, a time to look again has not come, or this
-    person noted lately that they cannot tell. At most MAX_ASIDE of each, newest first."""
-    now = timezone.now()
-    pending = Decision.objects.filter(state__in=PENDING_STATES)
-    put_off = Note.objects.filter(Q(look_again_at__gt=now) | Q(by_id=user.pk, created_at__gt=now - JUST_NOW))
-    pairs = [rows.order_by("-id").values_list("store", "agent", "seq")[:MAX_ASIDE] for rows in (pending, put_off)]
-    return frozenset(ActionRef(*ref) for rows in pairs for ref in rows)
+def refs_on_their_way() -> frozenset[ActionRef]:
+    """The actions of which a decision is on its way: the newest MAX_ASIDE. One query."""
+    rows = Decision.objects.filter(state__in=PENDING_STATES).order_by("-id")
+    return frozenset(ActionRef(*ref) for ref in rows.values_list("store", "agent", "seq")[:MAX_ASIDE])
 
 
 def list_stranded(user: Person) -> tuple[Decision, ...]:

@@ -17,9 +17,10 @@ from actions.resolvers.base import Resolver
 from actions.resolvers.verdict import Grade, Outcome, Verdict
 from console.access import Right, item_or_404
 from console.models import Definition, Inquiry, Policy
+from console.services.asking import NobodyToAsk
 from console.services.definitions import build, build_draft, find_definition, require_admin
 from console.services.policies import policy_of
-from console.services.resolve import NobodyToAsk, ask_about, circumstances_of, evidence_text, settles_alone
+from console.services.resolve import ask_about, circumstances_of, evidence_text, settles_alone
 from console.stores import get_store
 
 log = logging.getLogger(__name__)

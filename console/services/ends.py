@@ -22,7 +22,7 @@ from actions.records import OPEN_STATUSES, Action, ActionRef, ActionStatus, Entr
 from actions.redaction import redact_text
 from actions.store.base import ActionStore
 from actions.store.observing import OBSERVED, OURS, find_observed, is_ours
-from actions.times import format_rfc3339, to_datetime
+from actions.times import Instant, format_rfc3339, to_datetime
 from console.models import SeenEnd
 from console.services import journal
 from console.stores import list_stores
@@ -89,7 +89,7 @@ def observe_end(store: ActionStore, ref: ActionRef, before: Seen) -> SeenEnd | N
         written_epoch=action.written_epoch,
         defaults={
             "tool": _UNSTORABLE.sub("\ufffd", action.tool),
-            "ended_at": action.ended_at,
+            "ended_at": _kept_time(action.ended_at),
             "first_seen_at": to_datetime(reading.read_at),
         },
     )
@@ -260,6 +260,11 @@ def _is_still(store: ActionStore, ref: ActionRef, before: Seen) -> bool:
 
 def _seen_in(mark: SeenEnd) -> Seen:
     return Seen(ActionStatus(mark.status.removeprefix(_MARK)), mark.written_epoch)
+
+
+def _kept_time(at: Instant | None) -> Instant | None:
+    """None for a time that no column holds, such as one in the year 9999: one agent's odd clock keeps no other's end from being seen."""
+    return at if at is not None and abs(at) <= _MAX_NUMBER else None
 
 
 def _can_be_kept(action: Action) -> bool:

@@ -75,7 +75,7 @@ def _read(store: ActionStore) -> _Seen:
         return before._replace(watch=watch)
     read = store.read_actions(OPEN_STATUSES, limit=MAX_ROWS_PER_STORE)
     states = Counter(state_of_reading(reading, leases_known=store.leases_known).value for reading in read.readings)
-    return _Seen(watch, json.dumps(states, sort_keys=True), len(read.readings) >= MAX_ROWS_PER_STORE)
+    return _Seen(watch, json.dumps(states, sort_keys=True), read.is_truncated)
 
 
 def _is_same(old: Watch, new: Watch) -> bool:

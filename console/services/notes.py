@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
 from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
 from actions.settle import check_decision_id
-from console.access import Right, is_possible, item_or_404
+from console.access import Person, Right, is_possible, item_or_404
 from console.models import DecisionId, Note
 from console.services.changes import bump
-from console.services.decisions import of_actions
+from console.services.decisions import MAX_ASIDE, of_actions
 from console.services.deliver import as_column
 
 MAX_SHOWN = 50
+JUST_NOW = timedelta(minutes=30)
 
 
 def add_note(ref: ActionRef, *, text: str, look_again_at: datetime | None, note_id: str, by: User) -> Note:
@@ -40,6 +41,9 @@ def add_note(ref: ActionRef, *, text: str, look_again_at: datetime | None, note_
     if look_again_at is not None and timezone.is_naive(look_again_at):
         raise InvalidDecision("the time to look again has no zone")
     item = item_or_404(by, ref, Right.SETTLE)
+    is_past = look_again_at is not None and look_again_at < timezone.now()
+    if is_past and not Note.objects.filter(decision_id=note_id).exists():
+        raise InvalidDecision("the time to look again is in the past")
     try:
         with transaction.atomic(durable=True):
             DecisionId.objects.create(id=note_id)
@@ -75,22 +79,30 @@ def look_agains(refs: Collection[ActionRef]) -> dict[ActionRef, datetime]:
     wanted = {ref for ref in refs if is_possible(ref)}
     if not wanted:
         return {}
-    rows = of_actions(Note.objects.exclude(look_again_at=None), wanted)
-    newest = rows.order_by("store", "agent", "seq", "-id").distinct("store", "agent", "seq")
-    return {row.ref: row.look_again_at for row in newest if row.ref in wanted and row.look_again_at}
+    rows = of_actions(_reminders(), wanted)
+    return {row.ref: row.look_again_at for row in rows if row.ref in wanted and row.look_again_at}
 
 
 def refs_due() -> frozenset[ActionRef]:
     """The actions whose time to look again has come, whether open or not. One query."""
-    newest = Note.objects.filter(store=OuterRef("store"), agent=OuterRef("agent"), seq=OuterRef("seq"))
-    last = newest.exclude(look_again_at=None).order_by("-id").values("pk")[:1]
-    return frozenset(row.ref for row in Note.objects.filter(look_again_at__lte=timezone.now(), pk=Subquery(last)))
+    return frozenset(row.ref for row in _reminders().filter(look_again_at__lte=timezone.now()))
+
+
+def refs_put_off(user: Person) -> frozenset[ActionRef]:
+    """The actions on which nobody has to do anything just now: their time to look again has not come, or this person noted lately that they
+    cannot tell. At most MAX_ASIDE of each, newest first."""
+    now = timezone.now()
+    put_off = _reminders().filter(look_again_at__gt=now), Note.objects.filter(by_id=user.pk, created_at__gt=now - JUST_NOW)
+    refs = [rows.order_by("-id").values_list("store", "agent", "seq")[:MAX_ASIDE] for rows in put_off]
+    return frozenset(ActionRef(*ref) for rows in refs for ref in rows)
 
 
 def reminders_of(user: User, *, limit: int = 200) -> list[Note]:
     """A person's own notes that name a time and that no later note about the same action overrides; the earliest time first."""
-    later = Note.objects.filter(store=OuterRef("store"), agent=OuterRef("agent"), seq=OuterRef("seq"))
-    last = later.exclude(look_again_at=None).order_by("-id").values("pk")[:1]
-    return list(
-        Note.objects.filter(by=user, look_again_at__isnull=False, pk=Subquery(last)).order_by("look_again_at", "pk")[:limit]
-    )
+    return list(_reminders().filter(by=user).order_by("look_again_at", "pk")[:limit])
+
+
+def _reminders() -> QuerySet[Note]:
+    """Of each action the newest note that names a time: what holds."""
+    same = Note.objects.filter(store=OuterRef("store"), agent=OuterRef("agent"), seq=OuterRef("seq"))
+    return Note.objects.filter(pk=Subquery(same.exclude(look_again_at=None).order_by("-id").values("pk")[:1]))

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F
 from django.utils import timezone
 
 from actions.errors import ActionsError, StoreError
@@ -358,10 +358,10 @@ def _may_hear(channel: Channel, one: _Found) -> bool:
 def _decisions() -> Iterator[_Found]:
     for row in Decision.objects.filter(state=DecisionState.PROPOSED).order_by("pk")[:_MOST_COUNTED]:
         yield _of_decision(Event.APPROVAL, row, but=row.username)
-    if any(field.name == "broke_glass" for field in Decision._meta.get_fields()):
-        recent = Decision.objects.exclude(Q(("broke_glass", ""))).filter(created_at__gt=timezone.now() - timedelta(days=7))
-        for row in recent.order_by("pk")[:_MOST_COUNTED]:
-            yield _of_decision(Event.BREAK_GLASS, row, but=row.username)
+    # By when it last moved: the proposal may have been an old one.
+    recent = Decision.objects.exclude(broke_glass="").filter(updated_at__gt=timezone.now() - timedelta(days=7))
+    for row in recent.order_by("pk")[:_MOST_COUNTED]:
+        yield _of_decision(Event.BREAK_GLASS, row, but=row.broke_glass_by)
 
 
 def _of_decision(event: Event, row: Decision, *, but: str) -> _Found:
@@ -447,7 +447,9 @@ def send_due(pk: int, *, now: datetime | None = None) -> int:
     now = now or timezone.now()
     if Channel.objects.filter(pk=pk, next_at__lte=now).update(next_at=now + _CLAIM) != 1:
         return 0
-    channel = Channel.objects.select_related("user").get(pk=pk)
+    channel = Channel.objects.select_related("user").filter(pk=pk).first()
+    if channel is None:  # removed this very moment
+        return 0
     due = Notice.objects.filter(channel=channel, state=NoticeState.DUE)
     if is_quiet(channel, now):
         due = due.filter(event__in=URGENT) if channel.urgent_passes else due.none()

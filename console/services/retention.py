@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from django.conf import settings
@@ -106,7 +106,7 @@ def remove(owner: ActionStore | OwnChain, found: Range, *, by: str, reason: str)
 
 def _steps(chain: EntryChain, found: Range) -> Iterator[ChainHead]:
     """The last entries of the transactions, in their order."""
-    links = (link for link in chain.iterate_links() if link.number <= found.last.number)
+    links = takewhile(lambda link: link.number <= found.last.number, chain.iterate_links())
     ends = []
     while batch := list(islice(((link.number, link.hash) for link in links), MAX_REMOVED)):
         ends.append(ChainHead(chain=found.last.chain, number=batch[-1][0], hash=batch[-1][1]))

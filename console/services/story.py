@@ -14,7 +14,7 @@ from actions.queries import ActionItem, read_actions_of_agent
 from actions.records import ActionClass, Entry, Turn, Unreadable, WorkingState
 from actions.redaction import redact_text
 from actions.rules import SETTLED_STATUSES
-from actions.times import SECOND, Instant, from_datetime
+from actions.times import SECOND, YEAR_ONE, Instant, from_datetime
 from actions.tool_rules import NO_RULES, ToolRules
 from console.models import Decision, Observation, SeenEnd
 from console.services.sightings import holders_of
@@ -242,8 +242,11 @@ def _read_cursor(cursor: str | None) -> _Place:
         return _Place()
     try:
         said = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if len(said) != 7 or not all(type(number) is int and -_LAST <= number <= _LAST for number in said):
+        # A time may be that of the year 1, which is what a null reads as; numbers are those of columns.
+        if len(said) != 7 or not all(type(number) is int and YEAR_ONE <= number <= _LAST for number in said):
             raise ValueError("wrong types")
+        if min(said[:-1]) < -_LAST:
+            raise ValueError("no number of a record")
     except (ValueError, TypeError, RecursionError) as exc:
         raise InvalidQuery("the cursor is not one that this list gave out; start from the newest page") from exc
     return _Place(**dict(zip(("turn", "call", "state", "entry", "decision", "holder", "until"), said, strict=True)))

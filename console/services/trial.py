@@ -12,9 +12,9 @@ from actions.records import ActionRef
 from actions.resolvers.base import Claim
 from actions.resolvers.claim import claim_of
 from console.access import Right, item_or_404
+from console.services.asking import NobodyToAsk
 from console.services.definitions import require_admin
 from console.services.policies import policy_of, roles_of
-from console.services.resolve import NobodyToAsk
 from console.services.simulation import example_action
 from console.stores import get_store
 

@@ -28,10 +28,12 @@
     stream.addEventListener("ping", () => { hear(); say("on"); });
     stream.addEventListener("changed", () => { hear(); say("on"); document.body.dispatchEvent(new Event("changed")); });
     stream.addEventListener("error", () => {
-      // Closed for good means refused or gone: ask again later, and leave it to the next fetch to find out why.
+      // Closed for good means refused or gone: ask again later, and let the page's parts find out why. Whose session was ended from elsewhere
+      // is led to the login by their answer, not half a minute later.
       say(stream.readyState === EventSource.CLOSED ? "off" : "wait");
       if (stream.readyState !== EventSource.CLOSED) return;
       close();
+      if (pause === 1000) document.body.dispatchEvent(new Event("changed"));
       retry = setTimeout(open, pause);
       pause = Math.min(pause * 2, 30000);
     });
@@ -213,7 +215,10 @@
     const seen = find("[name=turn_seen]", form), slip = find(".slip", form);
     if (seen) seen.value = "";
     if (slip) slip.classList.add("stale");
-    typing = setTimeout(() => { const turn = find("#turn", form); if (turn) htmx.trigger(turn, "preview"); }, wait);
+    // An answer that is still on its way would put an older turn there, as if it were what the form says.
+    const turn = find("#turn", form);
+    if (turn) htmx.trigger(turn, "htmx:abort");
+    typing = setTimeout(() => { if (turn) htmx.trigger(turn, "preview"); }, wait);
   }
   // Drafts are the person's who typed them: whoever else signs in at this tab neither sees nor keeps them.
   const mine = "draft:" + (document.body.dataset.user || "") + ":";
@@ -352,16 +357,16 @@
     if (version && event.detail.fragment.firstElementChild && event.detail.fragment.firstElementChild.dataset.version === version) event.detail.shouldSwap = false;
     // News for somebody who types: not where there is no form any more, nor while what they typed is on its way and its answer will say it.
     const typed = find("#decision-form");
-    if (event.detail.target.id === "foot-news" && (!typed || typed.classList.contains("htmx-request"))) event.detail.shouldSwap = false;
+    if (event.detail.target.id === "foot-news") { if (!typed) event.detail.shouldSwap = false; else if (typed.classList.contains("htmx-request")) withhold(event); }
     if (event.detail.target.id === "foot-news" && said && news && said.dataset.blocks === news.dataset.blocks) event.detail.shouldSwap = false;
   });
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.body.addEventListener(name, guard);
-  // What somebody pressed in the foot is on its way: its own answer says what became of it, and needs the place that it was sent from.
-  document.body.addEventListener("htmx:beforeSwap", (event) => {
-    const isWatch = event.detail.target.id === "decision" && event.detail.requestConfig.elt.matches("[data-live-part]");
-    if (isWatch && find(".htmx-request:not([data-live-part])", event.detail.target)) event.detail.shouldSwap = false;
+  // Once everything on the page works: what was kept is put back, and what was typed before this script ran counts as typed now.
+  const isTouched = (field) => field.checked !== field.defaultChecked || (field.matches("textarea, input:not([type=hidden], [type=radio], [type=checkbox])") && field.value !== field.defaultValue);
+  document.addEventListener("DOMContentLoaded", () => {
+    prepare(document);
+    for (const form of all("form[data-draft]")) if ([...form.elements].some(isTouched)) { keepDraft(form); preview(form, 0); }
   });
-  prepare(document);
 
   // --- keys; none of them decides anything ---
   const help = find("#help"), single = find("[data-keys]");
@@ -371,7 +376,7 @@
     single.addEventListener("change", () => {
       const token = find("input[name=csrfmiddlewaretoken]");
       if (!single.dataset.keys || !token) return;
-      fetch(single.dataset.keys, { method: "POST", body: new URLSearchParams({ csrfmiddlewaretoken: token.value, single_keys: single.checked ? "yes" : "" }) }).catch(() => say("off"));
+      fetch(single.dataset.keys, { method: "POST", keepalive: true, body: new URLSearchParams({ csrfmiddlewaretoken: token.value, single_keys: single.checked ? "yes" : "" }) }).catch(() => say("off"));
     });
   }
   for (const button of all("[data-help]")) button.addEventListener("click", () => help.showModal());
@@ -481,7 +486,7 @@
   for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.body.addEventListener(name, (event) => redrawn(event.detail.target));
   document.body.addEventListener("htmx:afterRequest", (event) => {
     const { elt, path } = event.detail.requestConfig, { xhr } = event.detail, validator = xhr.getResponseHeader("ETag");
-    if (xhr.status === 200 && validator && elt.id && elt.hasAttribute("data-live-part") && elt.getAttribute("hx-target") === "this") shown.set(elt.id, { path, validator });
+    if (xhr.status === 200 && validator && elt.id && elt.hasAttribute("data-live-part") && elt.getAttribute("hx-target") === "this" && !isWithheld) shown.set(elt.id, { path, validator });
   });
 
   // --- approvals: keys lead to the form and choose; nothing is answered by a key ---
@@ -534,5 +539,56 @@
     const strip = near.map((id) => document.getElementById(id)).find(Boolean);
     ((strip && find(".what a", strip)) || find("#main")).focus({ preventScroll: true });
     near = null;
+  });
+
+  // --- what changes while an answer is under way is neither lost nor drawn over ---
+  // Counted in the order in which it happened: requests sent, changes heard of, gestures answered.
+  let order = 0, heardOfAt = 0, answeredAt = 0, isOwed = false, isWithheld = false;
+  const sentAt = new WeakMap(), pressed = new Set();  // both by request; what is in `pressed` has no answer yet
+  // What an answer said and the page did not take is asked again, once nothing that somebody pressed is under way.
+  function withhold(event, isOlder = false) {
+    event.detail.shouldSwap = false;
+    isWithheld = true;
+    if (isOlder || pressed.size) isOwed = true;
+  }
+  function settleUp() {
+    if (!isOwed || pressed.size) return;
+    isOwed = false;
+    document.body.dispatchEvent(new Event("changed"));
+  }
+  document.body.addEventListener("changed", () => { heardOfAt = ++order; });
+  document.body.addEventListener("htmx:beforeSend", (event) => {
+    const { elt, xhr, requestConfig } = event.detail;
+    sentAt.set(xhr, ++order);
+    // Of the request itself, not of htmx: who sent it may be gone from the page by then, and its events with it.
+    if (elt.hasAttribute("data-live-part")) { xhr.addEventListener("loadend", settleUp); return; }
+    pressed.add(xhr);
+    xhr.addEventListener("loadend", () => { pressed.delete(xhr); settleUp(); });
+    // A look at the turn changes nothing.
+    if (requestConfig.verb === "get" || ["preview", "input"].includes(requestConfig.triggeringEvent?.type)) return;
+    xhr.addEventListener("readystatechange", () => {
+      if (xhr.readyState !== 4) return;
+      answeredAt = ++order;
+      // What stands beside a part is not in its validator, and may be drawn anew now, without what blocks.
+      shown.clear();
+      if (find("#foot-news [data-blocks]")) isOwed = true;
+    });
+  });
+  document.body.addEventListener("htmx:beforeOnLoad", () => { isWithheld = false; });
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { requestConfig, shouldSwap, target, xhr } = event.detail;
+    if (!shouldSwap || !requestConfig.elt.hasAttribute("data-live-part")) return;
+    // Asked for before what somebody pressed was answered, it may tell of before.
+    const isOlder = sentAt.get(xhr) < answeredAt;
+    // What somebody pressed in the foot is on its way: its own answer says what became of it, and needs the place that it was sent from.
+    const isInTheWay = target.id === "decision" && find(".htmx-request:not([data-live-part])", target);
+    if (isOlder || isInTheWay) withhold(event, isOlder);
+  });
+  // A part that came with an answer was drawn before it could hear: a change in between is asked about.
+  const HEARING = "[data-live-part][hx-trigger*='changed from:body']", hearing = new WeakSet(all(HEARING));
+  document.body.addEventListener("htmx:afterSettle", (event) => {
+    const fresh = all(HEARING).filter((part) => !hearing.has(part));
+    for (const part of fresh) hearing.add(part);
+    if (fresh.length && sentAt.get(event.detail.xhr) < heardOfAt) document.body.dispatchEvent(new Event("changed"));
   });
 })();

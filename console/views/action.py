@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -21,22 +20,23 @@ from console.addresses import action_address
 from console.checks import recent_check
 from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, NoteForm, new_decision_form
-from console.htmx import beside_queue, render_part, wants_partial
+from console.htmx import beside_queue, render_part
 from console.models import Claim, Decision, DecisionState
 from console.run_lines import call_lines, steps_of_calls
 from console.run_reading import run_of_agent, step_events
 from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
+from console.services.asking import open_calls_of
 from console.services.claimed import find_claim, renew
 from console.services.correct import standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
-from console.services.resolve import open_calls_of, verdicts_of
+from console.services.verdicts import verdicts_of
 from console.store_news import told
 from console.stores import UnknownStore, find_server, get_store
 from console.tool_rules import read_rules, rule_of
 from console.untrusted import PREVIEW_CHARS, pretty
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 from console.views.stranded import stranded_page
 from console.views.world import world_context
 from console.words import CLASSES, OUTCOMES, presets, state_says
@@ -66,23 +66,6 @@ def action(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     response = render_part(request, "actions/action.html", "actions/_action.html", context)
     beside = beside_queue(request, ref)
     return push_url(response, beside) if beside else response
-
-
-@signed_in
-@require_safe
-def status(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
-    """What may change while somebody reads: state, lease, the decision on its way, entries. Fetched when something changed elsewhere."""
-    if decision_id := request.GET.get("foot", ""):
-        from console.views.decision import foot
-
-        return foot(request, ActionRef(store, agent, seq), decision_id[:64], request.GET.get("was", ""))
-    seen = request.GET.get("seen", "")
-    context = action_context(request, ActionRef(store, agent, seq), with_agent=not wants_partial(request))
-    has_changed = bool(seen) and seen != context["item"].digest
-    if has_changed and wants_partial(request):
-        context |= _agent(request, context["ref"])
-    context |= {"seen": seen, "has_changed": has_changed, "is_beside": True}
-    return render_part(request, "actions/action.html", "actions/_status.html", context)
 
 
 @signed_in
@@ -135,7 +118,7 @@ def action_context(
     }
     context |= _in_run(request, item)
     context["aftermath"] = _aftermath(item, context["entries"])
-    return context | (_agent(request, ref) if with_agent else {})
+    return context | (agent_context(request, ref) if with_agent else {})
 
 
 def _in_run(request: HttpRequest, item: ActionItem) -> dict[str, Any]:
@@ -216,7 +199,7 @@ def _aftermath(item: ActionItem, entries: Sequence[Entry] | None) -> Aftermath |
         return None
 
 
-def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
+def agent_context(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
     """What the agent says it is doing, and how many open calls of it may be asked about.
 
     Its words may concern every tool of the store, so they are for those who may see every tool.
@@ -238,9 +221,8 @@ def _agent(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
 
 def _open_calls(request: HttpRequest, ref: ActionRef) -> int:
     """How many there are for this person; nobody is told to ask about none."""
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
     return (
-        len(open_calls_of(ref.agent, ref.store, by=request.user))
+        len(open_calls_of(ref.agent, ref.store, by=user_of(request)))
         if may_somewhere(request.user, Right.SETTLE, store=ref.store)
         else 0
     )

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -43,7 +42,7 @@ from console.stores import UnknownStore, get_store
 from console.texts import take_texts
 from console.tool_rules import read_rules
 from console.untrusted import PREVIEW_CHARS, editable
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 from console.words import GATE_ANSWERS
 
 LISTED = 200
@@ -65,7 +64,7 @@ def approvals(request: HttpRequest) -> HttpResponse:
 
 def waiting_context(request: HttpRequest) -> dict[str, Any]:
     """The section below the queue: oldest first, only what this person may see."""
-    rows = pending_approvals(by=_user(request), limit=LISTED)
+    rows = pending_approvals(by=user_of(request), limit=LISTED)
     if not rows:
         return {"approval_lines": (), "has_run_types": bool(settings.RUN_TYPES)}
     rules, known = read_rules(), known_types()
@@ -97,7 +96,7 @@ class _Said:
 @require_http_methods(["GET", "HEAD", "POST"])
 def approval(request: HttpRequest, approval_id: str) -> HttpResponse:
     """One approval. A POST answers it, bound to what was shown; changed arguments are shown as a difference first, and sent with that."""
-    found = get_approval(approval_id, by=_user(request))
+    found = get_approval(approval_id, by=user_of(request))
     if request.method == "POST":
         return _answer(request, found)
     return _page(request, found, _Said(decision=request.GET.get("choose", "")[:10]))
@@ -135,7 +134,7 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
             found.approval_id,
             decision=said.decision,
             seen=sent.get("seen", "") or "nothing was shown",
-            by=_user(request),
+            by=user_of(request),
             args=args,
             message=said.message if said.decision in _WITH_WORDS else "",
             confirmed_at=confirmed_at(request),
@@ -169,7 +168,7 @@ def _again(request: HttpRequest, found: Approval, said: _Said, problem: str) -> 
 
 
 def _now(request: HttpRequest, found: Approval) -> Approval:
-    return get_approval(found.approval_id, by=_user(request))
+    return get_approval(found.approval_id, by=user_of(request))
 
 
 def _page(request: HttpRequest, found: Approval, said: _Said, *, status: int = 200) -> HttpResponse:
@@ -204,7 +203,7 @@ def _next(request: HttpRequest, found: Approval) -> dict[str, Any]:
     """After an answer: the oldest one that this person can answer."""
     if found.state == ApprovalState.PENDING:
         return {}
-    rows = pending_approvals(by=_user(request), limit=LISTED)
+    rows = pending_approvals(by=user_of(request), limit=LISTED)
     mine = next((row for row in rows if not why_not_answer(row, request.user)), None)
     return {"next_href": _address(mine) if mine else ""}
 
@@ -228,8 +227,3 @@ def _of_run(request: HttpRequest, found: Approval) -> dict[str, Any]:
 
 def _address(found: Approval) -> str:
     return reverse("approval", args=[found.approval_id])
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -21,7 +20,7 @@ from console.services.answers import Answer, AnswerKind
 from console.services.approve import approve, break_glass, turn_down
 from console.services.decisions import list_proposed
 from console.services.deliver import as_column
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 
 def _page_of(store: str, agent: str, seq: int) -> str:
@@ -37,7 +36,7 @@ def approve_it(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
     answer = approve(
         ref,
         said.get("decision_id", ""),
-        by=_user(request),
+        by=user_of(request),
         reason=said.get("reason", ""),
         seen=seen,
         confirmed_at=confirmed_at(request),
@@ -50,7 +49,7 @@ def approve_it(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
 def turn_it_down(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Refuse the proposal, with the reason that its proposer is shown."""
     ref, said = ActionRef(store, agent, seq), request.POST
-    answer = turn_down(ref, said.get("decision_id", ""), by=_user(request), reason=said.get("reason", ""))
+    answer = turn_down(ref, said.get("decision_id", ""), by=user_of(request), reason=said.get("reason", ""))
     return _answered(request, ref, answer, "decision-turn-down")
 
 
@@ -62,7 +61,7 @@ def go_on_alone(request: HttpRequest, store: str, agent: str, seq: int) -> HttpR
     answer = break_glass(
         ref,
         said.get("decision_id", ""),
-        by=_user(request),
+        by=user_of(request),
         reason=said.get("glass_reason", ""),
         confirmed_at=confirmed_at(request),
     )
@@ -116,8 +115,3 @@ def _answered(request: HttpRequest, ref: ActionRef, answer: Answer, view: str) -
     if answer.kind in (AnswerKind.INVALID, AnswerKind.CHANGED):
         extra |= {"goes_on": True, "second_problem": answer.detail, "is_glass": view == "decision-break-glass"}
     return show_answer(request, ref, answer, extra=extra)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,18 +14,11 @@ from actions.records import Action, ActionRef
 from console.access import Right, item_or_404, may_somewhere, visible
 from console.addresses import parse_ref
 from console.htmx import render_part, wants_partial
-from console.services.resolve import (
-    MAX_ASKED_AT_ONCE,
-    AskedFor,
-    NobodyToAsk,
-    open_calls_of,
-    request_asking,
-    request_asking_many,
-)
+from console.services.asking import MAX_ASKED_AT_ONCE, AskedFor, NobodyToAsk, open_calls_of, request_asking, request_asking_many
 from console.stores import get_store
 from console.tasks import send_asking
 from console.views.action import action_context
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.views.world import world_context
 
 CALLS_LOOKED_AT = 50
@@ -43,7 +35,7 @@ def ask_now(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespo
     """Make the question due and send a worker; the answer comes by itself. Where nobody can be asked, why stands in the panel."""
     ref, problem, status = ActionRef(store, agent, seq), "", 202
     try:
-        send_asking([request_asking(ref, by=_user(request)).pk])
+        send_asking([request_asking(ref, by=user_of(request)).pk])
     except NobodyToAsk as exc:
         problem, status = str(exc), 409
     if wants_partial(request):
@@ -91,12 +83,12 @@ def ask_agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         raise Http404(f"store {store} has no agent {agent}")
     if not may_somewhere(request.user, Right.SETTLE, store=store):
         raise PermissionDenied("you need a role that may settle here")
-    outcomes = _request_and_send(request, open_calls_of(agent, store, by=_user(request)))
+    outcomes = _request_and_send(request, open_calls_of(agent, store, by=user_of(request)))
     return _answer(request, {"noun": "its open calls", "outcomes": outcomes, "store": store, "agent": agent}, status=202)
 
 
 def _request_and_send(request: HttpRequest, refs: Sequence[ActionRef]) -> tuple[AskedFor, ...]:
-    outcomes = request_asking_many(refs, by=_user(request))
+    outcomes = request_asking_many(refs, by=user_of(request))
     send_asking([one.inquiry.pk for one in outcomes if one.inquiry is not None])
     return outcomes
 
@@ -111,8 +103,3 @@ def _answer(request: HttpRequest, context: dict[str, Any], *, status: int) -> Ht
         "away": [one for one in outcomes if one.is_away],
     }
     return render_part(request, "asking/asked.html", "asking/_asked.html", context, status=status)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

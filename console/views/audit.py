@@ -6,7 +6,6 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
@@ -29,7 +28,7 @@ from console.services.verification import ask, is_running, newest_of
 from console.store_news import told
 from console.stores import EntryChain
 from console.tasks import send_verifying
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 _PIECE = 65_536
 
@@ -61,7 +60,7 @@ def verify_now(request: HttpRequest) -> HttpResponse:
     chains = _chains(request, Right.HISTORY)
     only = request.POST.get("name", "")
     require_known(chains, [only] if only else [])
-    asked = [ask(chain.name, by=actor_of(_user(request))) for chain in chains if only in ("", chain.name)]
+    asked = [ask(chain.name, by=actor_of(user_of(request))) for chain in chains if only in ("", chain.name)]
     send_verifying([row.pk for row, is_new in asked if is_new])
     return redirect("verification")
 
@@ -82,11 +81,11 @@ def export(request: HttpRequest) -> HttpResponse:
     format_ = request.POST.get("format", "")
     if format_ not in FORMATS:
         raise InvalidQuery(f"no format is called {format_[:20]!r}; there are {', '.join(FORMATS)}")
-    by = actor_of(_user(request))
+    by = actor_of(user_of(request))
     may_see, is_limited = visible(request.user, Right.EXPORT), not may(request.user, Right.EXPORT)
     made = begin_export(format_, wanted, by=by, chains=chains, may_see=may_see, is_limited=is_limited)
     file = f"settle-history-{timezone.now():%Y%m%d-%H%M%S}.{format_}"
-    record = ExportRecord.objects.create(key=uuid.uuid4(), by=_user(request), file=file)
+    record = ExportRecord.objects.create(key=uuid.uuid4(), by=user_of(request), file=file)
     journal.record("exported", actor=by, detail={"filter": wanted.said, "format": format_, "export": str(record.key)})
     response = StreamingHttpResponse(_stream(made, record), content_type=_TYPES[format_])
     response["Content-Disposition"] = f'attachment; filename="{file}"'
@@ -102,7 +101,7 @@ def exports(request: HttpRequest) -> HttpResponse:
     """What this person has taken out lately, with the manifests."""
     if not may_somewhere(request.user, Right.EXPORT):
         raise PermissionDenied("you need a role that may export the history")
-    rows = ExportRecord.objects.filter(by=_user(request)).order_by("-id")[:50]
+    rows = ExportRecord.objects.filter(by=user_of(request)).order_by("-id")[:50]
     return render_part(request, "history/exports.html", "history/_exports.html", {"exports": rows})
 
 
@@ -110,7 +109,7 @@ def exports(request: HttpRequest) -> HttpResponse:
 @require_safe
 def manifest(request: HttpRequest, key: uuid.UUID) -> HttpResponse:
     """The signed manifest of an export of one's own."""
-    record = ExportRecord.objects.filter(key=key, by=_user(request)).first()
+    record = ExportRecord.objects.filter(key=key, by=user_of(request)).first()
     if record is None or not record.manifest:
         raise Http404("there is no such manifest, or its export did not come to its end")
     response = HttpResponse(record.manifest, content_type="application/json")
@@ -151,8 +150,3 @@ def _chains(request: HttpRequest, right: Right) -> tuple[EntryChain, ...]:
     if not may_somewhere(request.user, right):
         raise PermissionDenied(f"you need a role that may {'read' if right is Right.HISTORY else right} the history")
     return visible_chains(request.user, right)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

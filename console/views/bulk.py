@@ -27,7 +27,7 @@ from console.services.decide import LATER
 from console.tasks import send_batch
 from console.texts import take_texts
 from console.tool_rules import read_book
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.words import BATCH_STATES, BECAME, OUTCOME_LABELS, OUTCOMES, STATES, Became
 
 ROWS = 50
@@ -79,7 +79,7 @@ def batch(request: HttpRequest, batch_id: str) -> HttpResponse:
     if not found.is_draft:
         return _progress(request, found)
     # What a proven one would write stands in its rows already.
-    weighed = bulk.review(found, outcome="", reason="", by=_user(request)) if found.is_proven else None
+    weighed = bulk.review(found, outcome="", reason="", by=user_of(request)) if found.is_proven else None
     return _preview(request, found, weighed=weighed)
 
 
@@ -91,21 +91,21 @@ def _page_of(batch_id: str) -> str:
 @only_post(_page_of)
 def cancel(request: HttpRequest, batch_id: str) -> HttpResponse:
     """Decide nothing more of it; what is written stays."""
-    return _after(request, batch_id, lambda: running.cancel(batch_id, by=_user(request)))
+    return _after(request, batch_id, lambda: running.cancel(batch_id, by=user_of(request)))
 
 
 @signed_in
 @only_post(_page_of)
 def undo(request: HttpRequest, batch_id: str) -> HttpResponse:
     """Withdraw what is not written yet."""
-    return _after(request, batch_id, lambda: running.undo(batch_id, by=_user(request)))
+    return _after(request, batch_id, lambda: running.undo(batch_id, by=user_of(request)))
 
 
 @signed_in
 @only_post(_page_of)
 def again(request: HttpRequest, batch_id: str) -> HttpResponse:
     """Try the failed ones again."""
-    return _after(request, batch_id, lambda: running.again(batch_id, by=_user(request)))
+    return _after(request, batch_id, lambda: running.again(batch_id, by=user_of(request)))
 
 
 def _after(request: HttpRequest, batch_id: str, gesture: Callable[[], Batch]) -> HttpResponse:
@@ -123,7 +123,7 @@ def _after(request: HttpRequest, batch_id: str, gesture: Callable[[], Batch]) ->
 
 def _draft(request: HttpRequest) -> HttpResponse:
     """From the ticked rows (`ref`), or from everything that matches (`filter`: the queue's query)."""
-    by, is_proven = _user(request), bool(request.POST.get("proven"))
+    by, is_proven = user_of(request), bool(request.POST.get("proven"))
     if not may_somewhere(by, Right.SETTLE):
         raise PermissionDenied("you need a role that may settle somewhere")
     try:
@@ -201,10 +201,10 @@ def _decide(request: HttpRequest, found: Batch) -> HttpResponse:
         if found.is_draft:
             if not outcome and not found.is_proven:
                 raise InvalidDecision("Say what happened first.")
-            weighed = bulk.review(found, outcome=outcome, reason=reason, by=_user(request))
+            weighed = bulk.review(found, outcome=outcome, reason=reason, by=user_of(request))
             if "review" in request.POST or request.POST.get("seen") != _bound(weighed, despite):
                 return _preview(request, found, weighed=weighed, outcome=outcome, reason=reason)
-        done, is_new = bulk.commit(found.batch_id, by=_user(request), despite=despite, outcome=outcome, reason=reason)
+        done, is_new = bulk.commit(found.batch_id, by=user_of(request), despite=despite, outcome=outcome, reason=reason)
     except InvalidDecision as exc:
         return _preview(request, found, problem=str(exc), status=422, outcome=outcome, reason=reason)
     except BulkRefused as exc:
@@ -271,7 +271,7 @@ def _rows(request: HttpRequest, found: Batch, *, shown: str = "") -> tuple[list[
             item=item,
             is_shown=may_see(item.store, item.tool) if item.tool else is_mine,
             why=item.why_for(sees_problems=sees_problems(request.user, item.store)),
-            turn=bulk.turn_of_item(item, by=_user(request)) if found.is_draft else None,
+            turn=bulk.turn_of_item(item, by=user_of(request)) if found.is_draft else None,
         )
         for item in items[:ROWS]
     ]
@@ -284,8 +284,3 @@ def _hide_anew(found: Batch, items: Sequence[BatchItem]) -> None:
         later = {tool for tool, one in read_book().policies.items() if one.redacted_names and one.created_at > found.created_at}
         for item in items:
             item.sentence = "" if item.tool in later else item.sentence
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -20,7 +20,7 @@ from console.htmx import render_part, wants_partial
 from console.services.claimed import find_claim
 from console.services.claims import ClaimAnswer, ClaimKind, claim, claim_all, release, release_all, take_over
 from console.views.action import action_context, claim_context
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 _DONE = frozenset({ClaimKind.CLAIMED, ClaimKind.MINE, ClaimKind.RELEASED})
 
@@ -29,7 +29,7 @@ _DONE = frozenset({ClaimKind.CLAIMED, ClaimKind.MINE, ClaimKind.RELEASED})
 @only_post(lambda store, agent, seq: reverse("action", args=[store, agent, seq]))
 def claim_one(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Claim it, give it back, or take it over from the person whose name was shown."""
-    ref, by = ActionRef(store, agent, seq), _user(request)
+    ref, by = ActionRef(store, agent, seq), user_of(request)
     do = request.POST.get("do", "claim")
     item_or_404(by, ref, Right.SETTLE)
     if do == "release":
@@ -60,7 +60,7 @@ def claim_selected(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied("you need a role that may settle somewhere")
     refs = [ref for ref in map(parse_ref, dict.fromkeys(request.POST.getlist("ref"))) if ref is not None]
     try:
-        answers = _do(request.POST.get("do", "claim"), refs, _user(request))
+        answers = _do(request.POST.get("do", "claim"), refs, user_of(request))
     except InvalidDecision as exc:
         return render_part(request, "claims/answers.html", "claims/_answers.html", {"problem": str(exc)}, status=422)
     done = [one for one in answers if one.kind in _DONE]
@@ -76,8 +76,3 @@ def _do(what: str, refs: Sequence[ActionRef], by: User) -> tuple[ClaimAnswer, ..
         now = find_claim(refs[0])
         what = "release" if now is not None and now.by_id == by.pk else "claim"
     return release_all(refs, by=by) if what == "release" else claim_all(refs, by=by)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -35,7 +34,7 @@ from console.services.correct import (
     withdraw_correction,
 )
 from console.texts import take_texts
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.words import TRUTHS
 
 _BACK_TO_FORM = frozenset({CorrectionKind.INVALID, CorrectionKind.CHANGED, CorrectionKind.ID_REUSED, CorrectionKind.UNAVAILABLE})
@@ -61,7 +60,7 @@ def correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
     if turn is not None and (form.cleaned_data["turn_seen"] != turn_digest(turn) or "review" in request.POST):
         return _form(request, item, shown, form, status=200)
     wanted = replace(form.to_request(), confirmed_at=confirmed_at(request))
-    answer = correct_end(ref, wanted, by=_user(request))
+    answer = correct_end(ref, wanted, by=user_of(request))
     context: dict[str, Any] = {"answer": answer}
     if answer.kind is CorrectionKind.CONFIRM:
         context["confirm_url"] = f"{reverse('confirm')}?{urlencode({'next': request.path})}"
@@ -91,7 +90,7 @@ def show_correction_turn(request: HttpRequest, store: str, agent: str, seq: int)
 def take_back_correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Withdraw the correction that is on its way."""
     ref = ActionRef(store, agent, seq)
-    answer = withdraw_correction(ref, by=_user(request), correction_id=request.POST.get("correction_id", "")[:64])
+    answer = withdraw_correction(ref, by=user_of(request), correction_id=request.POST.get("correction_id", "")[:64])
     if answer.kind is CorrectionKind.WITHDRAWN and not wants_partial(request):
         return redirect(reverse("action", args=[store, agent, seq]))
     return _answer(request, item_or_404(request.user, ref, Right.SETTLE), answer)
@@ -109,8 +108,8 @@ def _turn(
         return None, ""
     try:
         wanted = form.to_request()
-        turn = preview_of(item, shown.told, wanted, by=_user(request))
-        why = why_somebody_else(item, wanted.outcome, shown.told, _user(request))
+        turn = preview_of(item, shown.told, wanted, by=user_of(request))
+        why = why_somebody_else(item, wanted.outcome, shown.told, user_of(request))
         return (None, why) if why else (turn, "")
     except InvalidDecision as exc:
         return None, str(exc)
@@ -140,7 +139,7 @@ def _form(
     extra: dict[str, Any] | None = None,
 ) -> HttpResponse:
     truths = [one for one in TRUTHS if shown and one.value != shown.told.outcome]
-    refusals = [why_somebody_else(item, one.value, shown.told, _user(request)) for one in truths] if shown else []
+    refusals = [why_somebody_else(item, one.value, shown.told, user_of(request)) for one in truths] if shown else []
     context = {
         "item": item,
         "ref": item.ref,
@@ -171,8 +170,3 @@ def _again(request: HttpRequest, form: CorrectionForm, answer: CorrectionAnswer,
     if answer.kind is CorrectionKind.ID_REUSED:
         data["correction_id"] = new_correction_form(0).initial["correction_id"]
     return CorrectionForm(data)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

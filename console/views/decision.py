@@ -38,7 +38,7 @@ from console.services.policies import gates_before
 from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
 from console.views.action import action_context, claim_context, decision_context, second_context
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.views.queue import what_next
 from console.words import OUTCOMES, presets
 
@@ -103,7 +103,7 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
     wanted = replace(form.to_request(), confirmed_at=confirmed_at(request))
     if wanted.outcome != LATER and item.digest == wanted.seen and item.action and item.action.is_open:
         try:
-            turn = preview(item, wanted, by=_user(request))
+            turn = preview(item, wanted, by=user_of(request))
         except InvalidDecision as exc:
             form.add_error(None, str(exc))
             return _form(request, item, form, status=422)
@@ -111,7 +111,7 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
             return _form(request, item, form, status=200, must_review=True)
     if _must_tick(item, form):
         return _panel(request, ref, form, {"must_tick": True}, status=422)
-    return _answer(request, ref, form, decide(ref, wanted, by=_user(request)))
+    return _answer(request, ref, form, decide(ref, wanted, by=user_of(request)))
 
 
 @signed_in
@@ -119,7 +119,7 @@ def commit(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRespon
 def take_back(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """Withdraw the decision that is on its way."""
     ref = ActionRef(store, agent, seq)
-    answer = withdraw(ref, by=_user(request), decision_id=request.POST.get("decision_id", ""))
+    answer = withdraw(ref, by=user_of(request), decision_id=request.POST.get("decision_id", ""))
     if answer.kind is AnswerKind.CLOSED and answer.decision is not None and answer.decision.state == DecisionState.WRITTEN:
         return _answer(request, ref, None, answer, template="delivered", extra={"is_too_late": True})
     try:
@@ -174,7 +174,10 @@ def show_answer(
 
 
 def _turn(request: HttpRequest, item: ActionItem, form: DecisionForm) -> HttpResponse:
-    context = turn_context(item, form, _user(request)) | {"is_held": item.lease is not None and item.lease.is_live, "form": form}
+    context = turn_context(item, form, user_of(request)) | {
+        "is_held": item.lease is not None and item.lease.is_live,
+        "form": form,
+    }
     response = render(request, "decisions/_turn.html", context)
     response["Cache-Control"] = "no-store"
     return response
@@ -195,7 +198,7 @@ def _without_store(request: HttpRequest, ref: ActionRef, form: DecisionForm, pro
     """What is known of a decision whose store cannot be asked, in its own panel with what was typed."""
     was_sent = form.is_valid() and Decision.objects.filter(decision_id=form.cleaned_data["decision_id"]).exists()
     if was_sent and not {"review", "preset", "evidence"} & set(request.POST):
-        answer = decide(ref, replace(form.to_request(), confirmed_at=confirmed_at(request)), by=_user(request))
+        answer = decide(ref, replace(form.to_request(), confirmed_at=confirmed_at(request)), by=user_of(request))
     else:
         # It never came so far; the turn is compared with the one that was shown when it is sent again.
         _require_somewhere(request, ref)
@@ -323,7 +326,7 @@ def _panel(
         context["decide_url"] = action_address(ref.store, ref.agent, ref.seq, view="decision")
         return render_part(request, "decisions/alone.html", "decisions/_decision.html", context | extra, status=status)
     if form is not None and form.is_bound:
-        context |= turn_context(context["item"], form, _user(request))
+        context |= turn_context(context["item"], form, user_of(request))
     return render_part(request, "actions/action.html", "decisions/_decision.html", context | extra, status=status)
 
 
@@ -356,8 +359,3 @@ def _with_evidence(request: HttpRequest, item: ActionItem) -> tuple[DecisionForm
     if data["outcome"] == LATER and verdict.check_again_at is not None and not data.get("look_again_at"):
         data["look_again_at"] = f"{verdict.check_again_at:%Y-%m-%dT%H:%M}"
     return DecisionForm(data), 200
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

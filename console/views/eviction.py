@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
@@ -14,7 +13,7 @@ from console.forms import EvictionForm, new_eviction_form
 from console.htmx import render_part
 from console.services.answers import STATUS, AnswerKind
 from console.services.evict import Eviction, evict, look
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 
 _BACK_TO_FORM = frozenset({AnswerKind.INVALID, AnswerKind.CHANGED, AnswerKind.ID_REUSED})
 
@@ -23,13 +22,12 @@ _BACK_TO_FORM = frozenset({AnswerKind.INVALID, AnswerKind.CHANGED, AnswerKind.ID
 @require_http_methods(["GET", "HEAD", "POST"])
 def eviction(request: HttpRequest, store: str, agent: str) -> HttpResponse:
     """The page, and with a POST what became of it."""
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
     if request.method != "POST":
         return _page(request, store, agent, None, None)
     form = EvictionForm(request.POST)
     if not form.is_valid():
         return _page(request, store, agent, form, None, status=422)
-    answer = evict(store, agent, form.to_request(), by=request.user)
+    answer = evict(store, agent, form.to_request(), by=user_of(request))
     if answer.kind is AnswerKind.INVALID:
         form.add_error("confirm" if "type the agent" in answer.detail else "reason", answer.detail)
     return _page(request, store, agent, form, answer, status=STATUS[answer.kind])
@@ -38,11 +36,10 @@ def eviction(request: HttpRequest, store: str, agent: str) -> HttpResponse:
 def _page(
     request: HttpRequest, store: str, agent: str, form: EvictionForm | None, answer: Eviction | None, *, status: int = 200
 ) -> HttpResponse:
-    assert isinstance(request.user, User)  # noqa: S101
     context: dict[str, Any] = {"store": store, "agent": agent, "answer": answer, "form": form}
     if answer is None or answer.kind in _BACK_TO_FORM:
         try:
-            held = look(store, agent, by=request.user)
+            held = look(store, agent, by=user_of(request))
         except StoreError:
             if answer is None:
                 raise

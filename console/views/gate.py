@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.urls import reverse
@@ -49,6 +50,12 @@ def known(view: View[P]) -> View[P]:
         return view(request, *args, **kwargs)
 
     return gate
+
+
+def user_of(request: HttpRequest) -> User:
+    """The person behind a request that one of the gates above has let in."""
+    assert isinstance(request.user, User)  # noqa: S101 - a gate has seen to it
+    return request.user
 
 
 def _had_session(request: HttpRequest) -> bool:

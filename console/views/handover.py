@@ -30,7 +30,7 @@ from console.services.correct import waiting_corrections
 from console.services.notes import reminders_of
 from console.texts import take_texts
 from console.tool_rules import read_rules
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 SHOWN = 200
 
@@ -69,7 +69,7 @@ def handover(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         said = form.cleaned_data
         try:
-            made = hand_over(chosen, to=said["to"], text=said["text"], handover_id=said["handover_id"], by=_user(request))
+            made = hand_over(chosen, to=said["to"], text=said["text"], handover_id=said["handover_id"], by=user_of(request))
         except InvalidDecision as exc:
             form.add_error(None, str(exc))
         else:
@@ -90,14 +90,14 @@ def band(request: HttpRequest) -> HttpResponse:
 @only_post(lambda number: reverse("queue"))
 def dismissal(request: HttpRequest, number: int) -> HttpResponse:
     """The receiver has read it. Doing so twice changes nothing; nobody else's goes away."""
-    dismiss(number, by=_user(request))
+    dismiss(number, by=user_of(request))
     if not wants_partial(request):
         return redirect("queue")
     return render_part(request, "handover/handover.html", "handover/_band.html", {"handed": undismissed(request.user)})
 
 
 def _page(request: HttpRequest, form: HandOverForm, *, chosen: list[ActionRef] | None, status: int) -> HttpResponse:
-    user = _user(request)
+    user = user_of(request)
     claims = claims_of(user)
     items, problems = _items(request, [claim.ref for claim in claims])
     may_see = visible(user)
@@ -135,8 +135,3 @@ def _given(request: HttpRequest, user: User) -> HandOver | None:
     number = request.GET.get("given", "")
     is_number = number.isascii() and number.isdigit() and len(number) < 19
     return HandOver.objects.filter(pk=int(number), by=user).select_related("to").first() if is_number else None
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -17,7 +16,7 @@ from console.evidence import view_of
 from console.htmx import render_part, wants_partial
 from console.services.incidents import close_incident, closed_incidents, find_incident, visible_open_incidents
 from console.texts import take_texts
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 
 SHOWN = 50
 
@@ -56,7 +55,7 @@ def incident(request: HttpRequest, number: int) -> HttpResponse:
         try:
             if odd and may(request.user, Right.SETTLE, store=found.store, tool=found.tool):
                 raise InvalidDecision(next(iter(odd.values())))
-            closed = close_incident(number, note, by=_user(request))
+            closed = close_incident(number, note, by=user_of(request))
         except InvalidDecision as exc:
             context = {"note": note, "problem": str(exc)}
         else:
@@ -72,8 +71,3 @@ def incident(request: HttpRequest, number: int) -> HttpResponse:
     }
     status = 422 if context.get("problem") else 409 if context.get("was_late") else 200
     return render_part(request, "incidents/incident.html", "incidents/_incident.html", context, status=status)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -17,7 +16,7 @@ from console.services.claimed import renew
 from console.services.notes import add_note
 from console.texts import take_texts
 from console.views.action import action_context
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 
 @signed_in
@@ -33,7 +32,7 @@ def note(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse
     if form.is_valid():
         said = form.cleaned_data
         try:
-            add_note(ref, text=said["text"], look_again_at=said["look_again_at"], note_id=said["note_id"], by=_user(request))
+            add_note(ref, text=said["text"], look_again_at=said["look_again_at"], note_id=said["note_id"], by=user_of(request))
         except InvalidDecision as exc:
             form.add_error(None, str(exc))
         else:
@@ -44,8 +43,3 @@ def note(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse
             return trigger_client_event(response, "changed")
     context = action_context(request, ref) | {"note_form": form}
     return render_part(request, "actions/action.html", "notes/_notes.html", context, status=422)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

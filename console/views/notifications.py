@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -16,7 +15,7 @@ from console.services.definitions import require_admin
 from console.services.notifications import InvalidChannel, NotTaken
 from console.services.people import preferences_of, time_zones
 from console.texts import take_texts
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.views.settings import choices_of, quiet_of
 
 
@@ -25,7 +24,7 @@ from console.views.settings import choices_of, quiet_of
 @require_http_methods(["GET", "HEAD", "POST"])
 def notifications(request: HttpRequest) -> HttpResponse:
     """Every webhook and how it fares; a POST makes one. Its address is never shown again."""
-    by = _user(request)
+    by = user_of(request)
     require_admin(by)
     if request.method != "POST":
         return _page(request)
@@ -50,7 +49,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
 @only_post(lambda number: reverse("notifications"))
 def channel(request: HttpRequest, number: int) -> HttpResponse:
     """Change, test or remove one webhook, or send what was given up once more."""
-    by = _user(request)
+    by = user_of(request)
     require_admin(by)
     odd = take_texts(request)
     what = request.POST.get("do", "")
@@ -78,7 +77,7 @@ def channel(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _page(request: HttpRequest, *, problem: str = "", number: int = 0, status: int = 200) -> HttpResponse:
-    by = _user(request)
+    by = user_of(request)
     typed = request.POST if request.method == "POST" and not number else {}
     context: dict[str, Any] = {
         "lines": [(line, choices_of(line.channel)) for line in services.list_webhooks(by=by)],
@@ -91,8 +90,3 @@ def _page(request: HttpRequest, *, problem: str = "", number: int = 0, status: i
         "tested": request.GET.get("tested", ""),
     }
     return render(request, "notifications/notifications.html", context, status=status)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

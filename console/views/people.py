@@ -19,7 +19,7 @@ from console.services.people import InvalidPerson, LastAdmin
 from console.sign_ins import note_again
 from console.stores import list_stores
 from console.texts import take_texts
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 
 SAYS = {
     Role.VIEWER: "reads actions and the history",
@@ -35,7 +35,7 @@ SAYS = {
 @require_http_methods(["GET", "HEAD", "POST"])
 def people(request: HttpRequest) -> HttpResponse:
     """Everybody; a POST adds somebody and shows where they choose a password."""
-    require_admin(_user(request))
+    require_admin(user_of(request))
     context: dict[str, Any] = {"name": "", "email": "", "problem": ""}
     status = 200
     if request.method == "POST":
@@ -44,12 +44,12 @@ def people(request: HttpRequest) -> HttpResponse:
         try:
             if odd:
                 raise InvalidPerson("", next(iter(odd.values())))
-            added = services.add_person(name, email, by=_user(request))
+            added = services.add_person(name, email, by=user_of(request))
         except InvalidPerson as exc:
             context, status = {"name": name, "email": email, "problem": str(exc)}, 422
         else:
             context |= {"added": added, "link": services.first_password_link(added)}
-    context |= {"people": services.list_people(by=_user(request)), "most": services.MOST_SHOWN}
+    context |= {"people": services.list_people(by=user_of(request)), "most": services.MOST_SHOWN}
     return render(request, "people/people.html", context, status=status)
 
 
@@ -58,7 +58,7 @@ def people(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def person(request: HttpRequest, number: int) -> HttpResponse:
     """One of them; a POST changes one thing."""
-    by = _user(request)
+    by = user_of(request)
     require_admin(by)
     found = services.get_person(number, by=by)
     if found is None:
@@ -114,11 +114,6 @@ def _do(request: HttpRequest, user: User, by: User) -> dict[str, Any]:
         services.drop_other_sessions(user, None)
         note_again(request)
     return {}
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user
 
 
 assert set(SAYS) == set(RIGHTS)  # noqa: S101 - a new role needs its words

@@ -27,14 +27,14 @@ from console.forms import BY_CRASH, QueueFilters, problems_of
 from console.htmx import render_part, wants_partial
 from console.models import Claim, Decision, Note
 from console.services import known_counts
+from console.services.asking import NobodyToAsk, check_askable
 from console.services.batches import failed_refs
 from console.services.claimed import live_claims
 from console.services.claims import undismissed
 from console.services.crashes import CrashGroup, groups_of
-from console.services.decisions import current_decisions, latest_notes, list_stranded, refs_set_aside
+from console.services.decisions import current_decisions, latest_notes, list_stranded, refs_on_their_way
 from console.services.evidence import Standing, standings_of
-from console.services.notes import look_agains
-from console.services.resolve import NobodyToAsk, check_askable
+from console.services.notes import look_agains, refs_put_off
 from console.services.saved_views import View, list_views
 from console.store_news import read_news
 from console.stores import ActionStore
@@ -244,7 +244,7 @@ def what_next(request: HttpRequest, after: ActionRef) -> GoesOn:
     filters.is_valid()
     stores, rules, may_see = visible_stores(request.user), read_rules(), visible(request.user)
     wanted = filters.to_filter()
-    aside = refs_set_aside(request.user) | {after}
+    aside = refs_on_their_way() | refs_put_off(request.user) | {after}
     page = list_actions(stores, replace(wanted, without=wanted.without | aside), limit=5, may_see=may_see, rules=rules)
     found = next((item for item in page.items if item.action and action_address(item.store, item.agent, item.seq)), None)
     is_all_known = all(store.is_listed for store in page.stores)

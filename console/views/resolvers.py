@@ -7,7 +7,6 @@ from itertools import pairwise, zip_longest
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -34,6 +33,7 @@ from console.policy_form import (
     read_definition,
     typed_of,
 )
+from console.services.asking import NobodyToAsk
 from console.services.definitions import (
     find_definition,
     find_kind,
@@ -57,11 +57,10 @@ from console.services.hooks import (
     set_hook_secret,
 )
 from console.services.policies import ChangedMeanwhile, all_policies
-from console.services.resolve import NobodyToAsk
 from console.services.trial import CEL_KINDS, MAX_BODY_CHARS, try_out
 from console.texts import take_texts
 from console.tool_rules import read_rules
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 VERSIONS_SHOWN = 50
 CHOICES_SHOWN = 50
@@ -85,7 +84,7 @@ def resolvers(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest, kind: str) -> HttpResponse:
     """The form of a new resolver of that kind; a POST makes it."""
-    require_admin(_user(request))
+    require_admin(user_of(request))
     known = _kind_or_404(kind)
     if request.method == "POST":
         return _save(request, None, known, None)
@@ -99,7 +98,7 @@ def resolver(request: HttpRequest, name: str) -> HttpResponse:
     definition = _definition_or_404(request, name)
     kind = _kind_or_404(definition.kind)
     if request.method == "POST":
-        require_admin(_user(request))
+        require_admin(user_of(request))
         return _save(request, name, kind, definition)
     return _show(request, name, kind, definition, typed_of(definition), saved=request.GET.get("saved", ""))
 
@@ -109,7 +108,7 @@ def resolver(request: HttpRequest, name: str) -> HttpResponse:
 def dry_run(request: HttpRequest, name: str) -> HttpResponse:
     """Ask about one action, as saved or as typed. Writes nothing anywhere; a POST because it asks a provider and carries a form."""
     definition = _definition_or_404(request, name)
-    require_admin(_user(request))
+    require_admin(user_of(request))
     return _dry_run(request, name, _kind_or_404(definition.kind), definition)
 
 
@@ -117,7 +116,7 @@ def dry_run(request: HttpRequest, name: str) -> HttpResponse:
 @only_post(lambda kind: reverse("resolver-new", args=[kind]))
 def new_dry_run(request: HttpRequest, kind: str) -> HttpResponse:
     """The same for a resolver that was never saved."""
-    require_admin(_user(request))
+    require_admin(user_of(request))
     return _dry_run(request, None, _kind_or_404(kind), None)
 
 
@@ -126,7 +125,7 @@ def new_dry_run(request: HttpRequest, kind: str) -> HttpResponse:
 def expressions(request: HttpRequest, name: str) -> HttpResponse:
     """What each expression of the form gives on an answer that was pasted. Asks nobody; a POST because it carries a form."""
     definition = _definition_or_404(request, name)
-    require_admin(_user(request))
+    require_admin(user_of(request))
     return _expressions(request, name, _kind_or_404(definition.kind), definition)
 
 
@@ -134,7 +133,7 @@ def expressions(request: HttpRequest, name: str) -> HttpResponse:
 @only_post(lambda kind: reverse("resolver-new", args=[kind]))
 def new_expressions(request: HttpRequest, kind: str) -> HttpResponse:
     """The same for a resolver that was never saved."""
-    require_admin(_user(request))
+    require_admin(user_of(request))
     return _expressions(request, None, _kind_or_404(kind), None)
 
 
@@ -143,7 +142,7 @@ def new_expressions(request: HttpRequest, kind: str) -> HttpResponse:
 def hook(request: HttpRequest, name: str) -> HttpResponse:
     """Make, sign otherwise or remove the address at which the provider calls. What is new is shown in this answer and never again."""
     definition = _definition_or_404(request, name)
-    by = _user(request)
+    by = user_of(request)
     require_admin(by)
     odd = take_texts(request)
     do = request.POST.get("do", "")
@@ -191,7 +190,7 @@ def _expressions(request: HttpRequest, name: str | None, kind: Kind, definition:
             raise InvalidDefinition("Body", f"is longer than {MAX_BODY_CHARS:,} characters")
         if not (code.isascii() and code.isdigit() and len(code) == 3):
             raise NobodyToAsk(f"{code[:20]!r} is no HTTP status")
-        tried = try_out(typed.values, int(code), request.POST.get("try_body", ""), ref, by=_user(request))
+        tried = try_out(typed.values, int(code), request.POST.get("try_body", ""), ref, by=user_of(request))
         context = {"tried": [(_label(kind, one.field), one) for one in tried]}
     except InvalidDefinition as exc:
         status, context = 422, {"try_field": exc.field, "try_problem": exc.problem}
@@ -244,8 +243,8 @@ def _run(request: HttpRequest, name: str, kind: Kind, definition: Definition | N
         raise NobodyToAsk(f"{known} store/agent/number")
     is_as_saved = definition is not None and _said(typed) == _said(typed_of(definition)) and not any(typed.secrets.values())
     if is_as_saved and definition is not None and definition.is_enabled:
-        return run_saved(name, ref, by=_user(request))
-    return run_draft(name, kind.name, typed.values, typed.secrets, ref, by=_user(request))
+        return run_saved(name, ref, by=user_of(request))
+    return run_draft(name, kind.name, typed.values, typed.secrets, ref, by=user_of(request))
 
 
 def _said(typed: Typed) -> dict[str, str]:
@@ -284,7 +283,7 @@ def _save(request: HttpRequest, name: str | None, kind: Kind, definition: Defini
             typed.values,
             typed.secrets,
             seen_version=0 if definition is None else seen_version,
-            by=_user(request),
+            by=user_of(request),
             per_minute=_number("per_minute", typed.per_minute),
             at_once=_number("at_once", typed.at_once),
             is_enabled=typed.is_enabled,
@@ -467,8 +466,3 @@ def _require_reader(request: HttpRequest) -> None:
     """Addresses and accounts of every provider stand here: for those who may read every tool of every store."""
     if not may(request.user, Right.READ):
         raise PermissionDenied("resolvers are shown to those who may read every tool of every store")
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -28,7 +27,7 @@ from console.stores import get_store
 from console.texts import take_texts
 from console.untrusted import pretty
 from console.views.action import MAX_SHOWN
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 
 
 @never_cache
@@ -38,7 +37,6 @@ def revealed(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResp
     """The form; a POST shows the texts in its answer alone. Going back, or asking again, shows the form."""
     ref = ActionRef(store, agent, seq)
     item = item_or_404(request.user, ref, Right.REVEAL)
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
     context: dict[str, Any] = {
         "item": item,
         "ref": ref,
@@ -54,7 +52,7 @@ def revealed(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResp
         try:
             if odd:
                 raise InvalidDecision(next(iter(odd.values())))
-            found = reveal(ref, reason, by=request.user, confirmed_at=confirmed_at(request))
+            found = reveal(ref, reason, by=user_of(request), confirmed_at=confirmed_at(request))
             context |= {"texts": _texts(found), "max_shown": MAX_SHOWN}
         except InvalidDecision as exc:
             status, context = 422, context | {"reason": reason, "problem": str(exc)}

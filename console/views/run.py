@@ -51,7 +51,7 @@ from console.stores import UnknownStore, get_store
 from console.texts import take_texts
 from console.tool_rules import read_rules
 from console.untrusted import PREVIEW_CHARS, pretty
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 from console.words import RUN_STATUSES, STATES
 
 CALLS_SHOWN = 200
@@ -86,7 +86,7 @@ MARK = Gesture(name="run-done", label="Mark it done", says="It counts as done an
 @require_safe
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     """The whole page, or what of it may change while somebody reads."""
-    return _page(request, get_run(run_id, by=_user(request)))
+    return _page(request, get_run(run_id, by=user_of(request)))
 
 
 def _page_of(run_id: str) -> str:
@@ -123,7 +123,7 @@ def done(request: HttpRequest, run_id: str) -> HttpResponse:
 
 def _after(request: HttpRequest, run_id: str, gesture: Callable[[User, str], object]) -> HttpResponse:
     """Do it, and show what it came to; what cannot be done leaves the reason where it was typed."""
-    odd, by = take_texts(request), _user(request)
+    odd, by = take_texts(request), user_of(request)
     found, reason = get_run(run_id, by=by), request.POST.get("reason", "").strip()
     if problem := next(iter(odd.values()), "") or _problem_of(reason):
         return _page(request, found, reason=reason, problem=problem, status=422)
@@ -146,7 +146,7 @@ def _after(request: HttpRequest, run_id: str, gesture: Callable[[User, str], obj
 @require_http_methods(["GET", "HEAD", "POST"])
 def undo(request: HttpRequest, run_id: str) -> HttpResponse:
     """What taking the run back would do, newest first; a POST begins it, bound to the plan that was shown."""
-    by = _user(request)
+    by = user_of(request)
     found = get_run(run_id, by=by)
     if request.method != "POST":
         return _undo_page(request, found)
@@ -170,7 +170,7 @@ def _undo_page(request: HttpRequest, found: Run, *, reason: str = "", problem: s
     steps: list[dict[str, Any]] = []
     digest, not_possible = "", ""
     try:
-        plan = preview(found.run_id, by=_user(request))
+        plan = preview(found.run_id, by=user_of(request))
         digest = digest_of(plan)
         calls = read_actions_of_agent(get_store(found.store), found.run_id, limit=CALLS_SHOWN, rules=rules) if plan else ()
         items = {item.seq: item for item in calls}
@@ -286,8 +286,3 @@ def _problem_of(reason: str) -> str:
     if not reason:
         return "Say why: the history keeps the reason."
     return f"A reason may have {MAX_REASON_CHARS:,} characters." if len(reason) > MAX_REASON_CHARS else ""
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
@@ -26,7 +25,7 @@ from console.run_lines import KnownTypes, known_types, run_line, words_of_types
 from console.run_reading import COUNTED, count_runs
 from console.services.runs import IdempotencyConflict, InvalidRunInput, list_runs, start_run
 from console.texts import take_texts
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 
 PAGE_SIZE = 50
 MAX_KEY = 64
@@ -41,7 +40,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         raise InvalidQuery(problems_of(filters))
     known, said = known_types(), filters.cleaned_data
     page = list_runs(
-        by=_user(request),
+        by=user_of(request),
         status=said["status"],
         kind=said["type"],
         text=said["text"],
@@ -55,7 +54,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "next": page.next,
         "is_first_page": not request.GET.get("cursor"),
         "first_page": f"{reverse('runs')}?{query}" if query else reverse("runs"),
-        "count": count_runs(by=_user(request), status=said["status"], kind=said["type"], text=said["text"]),
+        "count": count_runs(by=user_of(request), status=said["status"], kind=said["type"], text=said["text"]),
         "cap": COUNTED,
         "filters": filters,
         "known": known,
@@ -85,7 +84,7 @@ def new(request: HttpRequest, kind: str) -> HttpResponse:
     if problems:
         return _form(request, known, kind, key=key, typed=typed, problems=problems, status=422)
     try:
-        run, _ = start_run(kind, given, by=_user(request), idempotency_key=key)
+        run, _ = start_run(kind, given, by=user_of(request), idempotency_key=key)
     except InvalidRunInput as exc:
         return _form(request, known, kind, key=key, typed=typed, problems=exc.problems, status=422)
     except IdempotencyConflict:
@@ -131,8 +130,3 @@ def _waiting(pks: list[int]) -> Mapping[int, int]:
         return {}
     rows = Approval.objects.filter(run_id__in=pks, state=ApprovalState.PENDING).values_list("run_id")
     return dict(rows.annotate(count=Count("pk")))
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -16,7 +15,7 @@ from console.forms import QueueFilters, problems_of
 from console.htmx import render_part
 from console.services.saved_views import begin_with, delete_view, find_view, list_views, rename_view, save_view, share_view
 from console.texts import take_texts
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 
 @signed_in
@@ -32,7 +31,7 @@ def saved_views(request: HttpRequest) -> HttpResponse:
 @only_post(lambda number: reverse("saved-views"))
 def saved_view(request: HttpRequest, number: int) -> HttpResponse:
     """One gesture on one view: rename, share, keep, begin, or delete."""
-    user = _user(request)
+    user = user_of(request)
     odd = take_texts(request)
     gesture, name = request.POST.get("gesture", ""), request.POST.get("name", "")
     try:
@@ -67,7 +66,7 @@ def _save(request: HttpRequest) -> HttpResponse:
             raise InvalidDecision(problems_of(filters))
         wanted = filters.to_filter(request.user)
         require_known(visible_stores(request.user), wanted.stores)
-        view = save_view(name, filters.query, by=_user(request), is_shared=request.POST.get("shared") == "yes")
+        view = save_view(name, filters.query, by=user_of(request), is_shared=request.POST.get("shared") == "yes")
     except (InvalidDecision, InvalidQuery) as exc:
         return _page(request, {"query": query, "problem": str(exc), "typed": name}, status=422)
     return redirect(f"{reverse('queue')}?{view.query}")
@@ -92,8 +91,3 @@ def _chips(query: str) -> list[tuple[str, str]]:
         return []
     found = [(chip.label, chip.value) for chip in filters.chips]
     return [*found, ("Grouped by", "crash")] if filters.cleaned_data["group"] else found
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -7,7 +7,6 @@ from typing import Any
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings as django_settings
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -20,7 +19,7 @@ from console.services.notifications import InvalidChannel, NotTaken, Quiet
 from console.services.people import InvalidPerson
 from console.texts import take_texts
 from console.views.account import light
-from console.views.gate import known, only_post
+from console.views.gate import known, only_post, user_of
 
 LIGHTS = ((Light.SYSTEM.value, "as the system says"), (Light.LIGHT.value, "light"), (Light.DARK.value, "dark"))
 
@@ -37,7 +36,7 @@ def settings(request: HttpRequest) -> HttpResponse:
         if odd:
             raise InvalidPerson("", next(iter(odd.values())))
         people.save_preferences(
-            _user(request),
+            user_of(request),
             time_zone=request.POST.get("time_zone", ""),
             theme=request.POST.get("theme", ""),
             single_keys=request.POST.get("single_keys") == "yes",
@@ -53,7 +52,7 @@ def settings(request: HttpRequest) -> HttpResponse:
 @only_post(lambda: reverse("settings"))
 def keys(request: HttpRequest) -> HttpResponse:
     """Single keys on or off, from the list of keys on every page."""
-    people.save_preferences(_user(request), single_keys=request.POST.get("single_keys") == "yes")
+    people.save_preferences(user_of(request), single_keys=request.POST.get("single_keys") == "yes")
     return HttpResponse(status=204)
 
 
@@ -61,7 +60,7 @@ def keys(request: HttpRequest) -> HttpResponse:
 @only_post(lambda: reverse("settings"))
 def mail(request: HttpRequest) -> HttpResponse:
     """What this person is told by mail, and when not; or a test of it."""
-    user = _user(request)
+    user = user_of(request)
     odd = take_texts(request)
     try:
         if odd:
@@ -84,7 +83,7 @@ def mail(request: HttpRequest) -> HttpResponse:
 @only_post(lambda: reverse("settings"))
 def sessions(request: HttpRequest) -> HttpResponse:
     """End one session of this person, or all but this one."""
-    user = _user(request)
+    user = user_of(request)
     one = request.POST.get("session", "")
     if one == "others":
         people.end_other_sessions(user, request.session.session_key)
@@ -106,7 +105,7 @@ def choices_of(channel: Channel | None) -> list[tuple[str, str, bool]]:
 
 
 def _page(request: HttpRequest, *, problem: str = "", problem_of: str = "", status: int = 200) -> HttpResponse:
-    user = _user(request)
+    user = user_of(request)
     line = notifications.own_channel(user)
     factors = list(Authenticator.objects.filter(user=user).order_by("created_at"))
     context: dict[str, Any] = {
@@ -128,8 +127,3 @@ def _page(request: HttpRequest, *, problem: str = "", problem_of: str = "", stat
         "saved": request.GET.get("saved", "") if request.method != "POST" else "",
     }
     return render(request, "settings/settings.html", context, status=status)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - known has seen to it
-    return request.user

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
@@ -15,19 +14,18 @@ from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.decisions import current_decisions
 from console.services.through import write_through
 from console.stores import find_server
-from console.views.gate import signed_in
+from console.views.gate import signed_in, user_of
 
 
 @signed_in
 @require_http_methods(["GET", "HEAD", "POST"])
 def through(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
     """The page, and with a POST what became of it."""
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
     ref = ActionRef(store, agent, seq)
     if request.method != "POST":
         return _page(request, ref, None)
     said = request.POST
-    answer = write_through(ref, decision_id=said.get("decision_id", ""), confirm=said.get("confirm", ""), by=request.user)
+    answer = write_through(ref, decision_id=said.get("decision_id", ""), confirm=said.get("confirm", ""), by=user_of(request))
     return _page(request, ref, answer, status=STATUS[answer.kind])
 
 

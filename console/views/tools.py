@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -30,7 +29,7 @@ from console.stores import get_store
 from console.texts import take_texts
 from console.tool_rules import rule_from
 from console.untrusted import redact_any, show
-from console.views.gate import only_post, signed_in
+from console.views.gate import only_post, signed_in, user_of
 
 VERSIONS_SHOWN = 50
 _SIMULATED = {"tool": "Tool", "class": "Class", "args": "Arguments", "action": "Action"}
@@ -40,7 +39,7 @@ _SIMULATED = {"tool": "Tool", "class": "Class", "args": "Arguments", "action": "
 @require_safe
 def tools(request: HttpRequest) -> HttpResponse:
     """Every tool that this person may see, by name; those without a way to find out are flagged."""
-    registry = read_registry(_user(request))
+    registry = read_registry(user_of(request))
     text = request.GET.get("text", "").strip()[:200]
     only_gaps = request.GET.get("gaps") == "1"
     lines = [line for line in registry.lines if _mentions(line, text) and (not only_gaps or line.gaps)]
@@ -181,7 +180,7 @@ def _save(request: HttpRequest, name: str) -> HttpResponse:
     if not may(request.user, Right.ADMIN, tool=name) or not problems:
         # Who may not is refused before anything of the form is said.
         try:
-            policy = save_policy(name, values, seen_version=seen_version, by=_user(request))
+            policy = save_policy(name, values, seen_version=seen_version, by=user_of(request))
             became = "same" if policy.version == seen_version else "saved"
             return redirect(f"{tool_address(name)}?{became}={policy.version}")
         except InvalidPolicy as exc:
@@ -208,7 +207,7 @@ def _since(name: str, seen_version: int, policy: Policy) -> tuple[Change, ...]:
 
 
 def _page(request: HttpRequest, name: str, policy: Policy, said: dict[str, str], problems: dict[str, str]) -> dict[str, Any]:
-    registry = read_registry(_user(request))
+    registry = read_registry(user_of(request))
     definitions = list_definitions()
     by_name = {definition.name: definition for definition in definitions}
     line = find_line(registry, name)
@@ -238,8 +237,3 @@ def _page(request: HttpRequest, name: str, policy: Policy, said: dict[str, str],
 def _mentions(line: ToolLine, text: str) -> bool:
     """Search what a person may see: a secret in a name must not be found by guessing at it."""
     return text.casefold() in redact_any(line.tool).casefold()
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)  # noqa: S101 - signed_in has seen to it
-    return request.user

@@ -13,8 +13,9 @@ from console.access import Right, may
 from console.addresses import tool_address
 from console.evidence import views_of
 from console.models import Inquiry
+from console.services.asking import NobodyToAsk, check_askable, who_is_asked
 from console.services.incidents import incidents_of
-from console.services.resolve import NobodyToAsk, check_askable, inquiries_of, verdicts_of, who_is_asked
+from console.services.verdicts import inquiries_of, verdicts_of
 
 VERDICTS_SHOWN = 20
 

@@ -20,14 +20,17 @@ from tests.agents.refunds import PAY, RUN, TELL, Line, World, opened_line, refun
 PAY_MORE = ("pay", {"order": "A-18", "amount": 30})
 
 
-def undoable(world: World, *, fails: Sequence[str] = (), action_class: str = "external") -> RunType:
-    """Paying is undone by taking back, telling by nothing."""
+def undoable(world: World, *, fails: Sequence[str] = (), cuts: Sequence[str] = (), action_class: str = "external") -> RunType:
+    """Paying is undone by taking back, telling by nothing. `cuts`: orders of which it happens, and the answer is lost."""
 
     def take_back(order: str, because: str, idempotency_key: str) -> str:
         """Take money back."""
         if order in fails:
             raise LookupError(f"password=hunter2 no payment of {order}\nat line 7")
-        return world.happens("take_back", idempotency_key, order=order, because=because)
+        said = world.happens("take_back", idempotency_key, order=order, because=because)
+        if order in cuts:
+            raise ConnectionResetError("reset by peer")
+        return said
 
     look_up, pay, tell = tools_of(world)
     undo = Undo("take_back", lambda args, result: {"order": args["order"], "because": result})
@@ -88,6 +91,20 @@ def test_a_compensation_that_fails_stops_and_going_on_tries_it_once_more(quick: 
     assert world.effects.count("take_back") == 0
     assert [undo(quick, undoable(world)).state for _ in range(3)] == [UndoState.GOING, UndoState.GOING, UndoState.DONE]
     assert [effect["order"] for effect in world.details if effect["tool"] == "take_back"] == ["A-18", "A-17"]
+
+
+def test_a_compensation_whose_connection_was_cut_is_in_doubt_and_is_not_made_again(quick: Line, world: World) -> None:
+    quick.until(undoable(world), StepState.DONE)
+
+    cut = undo(quick, undoable(world, cuts=["A-18"]))
+    again = undo(quick, undoable(world))
+
+    assert [(one.state, one.step and one.step.state) for one in (cut, again)] == [
+        (UndoState.OPEN_CALLS, UndoStepState.IN_DOUBT)
+    ] * 2
+    assert [effect["order"] for effect in world.details if effect["tool"] == "take_back"] == ["A-18"]
+    (made,) = [action for action in actions_of(quick.store, RUN) if action.tool == "take_back"]
+    assert made.is_open
 
 
 def test_a_call_in_doubt_stops_before_anything_is_taken_back(line: Line, world: World) -> None:

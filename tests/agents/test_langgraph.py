@@ -25,6 +25,7 @@ from actions.store.memory import MemoryStore
 from agents.calls import TOLD
 from agents.harness import DurableAgent, End, Resolver
 from agents.langgraph import BRIEFING_ID, GraphHooks, durable_tools
+from agents.runs import Gate
 from agents.tools import EndUnrecorded, ToolsRefused, UnclassifiedTool
 from tests.agents.records import AGENT, actions_of, interrupted, turns_of
 from tests.agents.scripted import ScriptedModel, calling
@@ -640,3 +641,21 @@ def test_a_call_of_recall_langgraph_that_left_its_turn_is_closed_with_it(store: 
     (action,) = actions_of(store)
     assert (action.status, action.result, action.resolution) == (ActionStatus.DONE, "sent", TOLD.format(1))
     assert len(turns_of(store)) == 1
+
+
+# --- gates ---
+
+
+def test_a_gate_is_answered_in_the_process_that_asked(agent: DurableAgent, store: AgentStore, build: Build) -> None:
+    tools = durable_tools(agent, [look_up, send_email], CLASSES, gates={"send_email": Gate(description="It leaves the house.")})
+    model = ScriptedModel(calling(("send_email", {"to": "ann"})), AIMessage("Done."))
+    graph = build(model, tools, GraphHooks(agent, tools), InMemorySaver())
+
+    run(graph, GO, config=THREAD)
+    (question,) = graph.get_state(THREAD).interrupts
+    assert actions_of(store) == []
+    answer = {"decisions": [{"type": "approve"}], "digests": question.value["digests"]}
+    run(graph, Command(resume={question.id: answer}), config=THREAD)
+
+    assert graph.get_state(THREAD).interrupts == ()
+    assert [(action.tool, action.status) for action in actions_of(store)] == [("send_email", ActionStatus.DONE)]

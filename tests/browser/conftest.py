@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -17,6 +20,7 @@ from actions.store import open_store
 from console.models import Grant
 from local.postgres import Postgres
 from tests.browser import ledger
+from tests.browser.live import HEARD, PATIENCE_S
 from tests.recall_writer import RecallWriter
 from tests.running_console import running_console
 
@@ -24,10 +28,12 @@ from tests.running_console import running_console
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 # How long to wait before calling it a failure, on a machine that does other things too; how fast it is stands in the benchmarks.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 PASSWORD = "correct horse battery staple"
 COLLECTION = "browser"
+ALIVE = timedelta(hours=1)
+"""How long a lease lives that has to outlive a test on a slow machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,8 +99,14 @@ def cleo(transactional_db: None) -> User:
     return _person("cleo", "approver")
 
 
+@cache
+def _hash_of_password() -> str:
+    """Slow by design, so once for the whole run."""
+    return make_password(PASSWORD)
+
+
 def _person(name: str, *roles: str) -> User:
-    user = User.objects.create_user(name, password=PASSWORD)
+    user = User.objects.create(username=name, password=_hash_of_password())
     for role in roles:
         Grant.objects.create(user=user, role=role)
     return user
@@ -114,9 +126,9 @@ def signed_in(browser: Browser, site: str) -> Iterator[SignedIn]:
         context = browser.new_context(base_url=site, **({"viewport": {"width": 1440, "height": 900}} | options))
         contexts.append(context)
         context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        return page
+        context.set_default_timeout(PATIENCE_S * 1000)
+        context.add_init_script(HEARD)
+        return context.new_page()
 
     yield make
     for context in contexts:
@@ -127,5 +139,6 @@ def signed_in(browser: Browser, site: str) -> Iterator[SignedIn]:
 def stranger(browser: Browser, site: str) -> Iterator[Page]:
     """A browser in which nobody is signed in."""
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
+    context.add_init_script(HEARD)
     yield context.new_page()
     context.close()

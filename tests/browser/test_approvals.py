@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from console.models import Approval, Run
 from console.services.changes import bump
 from console.services.run_rows import RUNS
 from tests.browser.conftest import SignedIn
+from tests.browser.live import open_live, quiet
 from tests.browser.test_every_page import troubles
 from tests.console.shown_runs import a_run, an_approval, an_event
 from tests.recall_writer import RecallWriter
@@ -29,12 +30,6 @@ def run(records: RecallWriter, ana: User) -> Run:
     return run
 
 
-def open_at(page: Page, path: str) -> Page:
-    page.goto(path)
-    expect(page.locator("[data-live=on]")).to_be_visible()
-    return page
-
-
 def state_of(row: Approval) -> Any:
     row.refresh_from_db()
     return row.state
@@ -42,7 +37,7 @@ def state_of(row: Approval) -> Any:
 
 def test_a_call_is_approved_from_the_queue_by_keys_and_no_key_commits(run: Run, bea: User, signed_in: SignedIn) -> None:
     row, after = an_approval(run), an_approval(run, args={"order": "B-2", "amount": 2000, "to": "Jon"})
-    page = open_at(signed_in(bea), "/")
+    page = open_live(signed_in(bea), "/")
     page.keyboard.press("j")
     expect(page.get_by_role("link", name="Payment of 1200.50 EUR to ACME")).to_be_focused()
     page.keyboard.press("j")
@@ -53,6 +48,7 @@ def test_a_call_is_approved_from_the_queue_by_keys_and_no_key_commits(run: Run, 
 
     expect(page.locator("#approval-form input[value=approve]")).to_be_checked()
     assert state_of(row) == "pending"
+    quiet(page)  # another page: a key is nobody's before its script has run
     page.keyboard.press("x")
     expect(page.locator("#message")).to_be_focused()
     page.keyboard.press("Escape")
@@ -64,6 +60,7 @@ def test_a_call_is_approved_from_the_queue_by_keys_and_no_key_commits(run: Run, 
     page.get_by_role("button", name="Approve: let it be called").click()
     expect(page.locator("#approval-status .answer")).to_contain_text("bea: approved")
     assert state_of(row) == "approved"
+    quiet(page)
     page.keyboard.press("n")
     expect(page.get_by_role("heading", level=1)).to_contain_text("2000.00 to Jon")
     assert state_of(after) == "pending"
@@ -72,7 +69,7 @@ def test_a_call_is_approved_from_the_queue_by_keys_and_no_key_commits(run: Run, 
 def test_what_waits_appears_and_goes_within_seconds_and_the_next_line_has_the_focus(
     run: Run, bea: User, signed_in: SignedIn
 ) -> None:
-    page = open_at(signed_in(bea), "/approvals/")
+    page = open_live(signed_in(bea), "/approvals/")
     expect(page.locator("#approvals .strip")).to_have_count(0)
     rows = [an_approval(run, args={"order": f"A-{number}", "amount": 2000, "to": "ACME"}) for number in (1, 2, 3)]
     bump("main")
@@ -89,8 +86,8 @@ def test_what_waits_appears_and_goes_within_seconds_and_the_next_line_has_the_fo
 def test_two_people_at_one_call_and_the_second_loses_nothing(run: Run, ana: User, bea: User, signed_in: SignedIn) -> None:
     row = an_approval(run)
     first, second = (
-        open_at(signed_in(ana), f"/approvals/{row.approval_id}/"),
-        open_at(signed_in(bea), f"/approvals/{row.approval_id}/"),
+        open_live(signed_in(ana), f"/approvals/{row.approval_id}/"),
+        open_live(signed_in(bea), f"/approvals/{row.approval_id}/"),
     )
     second.check("input[value=respond]")
     second.fill("#message", "Wait for the invoice")
@@ -114,10 +111,10 @@ def test_what_is_typed_about_a_call_outlives_a_way_round_and_an_edit_is_looked_a
     run: Run, bea: User, signed_in: SignedIn
 ) -> None:
     row = an_approval(run)
-    page = open_at(signed_in(bea), f"/approvals/{row.approval_id}/")
+    page = open_live(signed_in(bea), f"/approvals/{row.approval_id}/")
     page.check("input[value=edit]")
     page.fill("#args", json.dumps({"order": "A-17", "amount": 900, "currency": "EUR", "to": "ACME"}))
-    open_at(page, "/runs/run-1/")
+    open_live(page, "/runs/run-1/")
     page.get_by_role("link", name="Payment of 1200.50 EUR to ACME").click()
     expect(page.locator("#args")).to_have_value(json.dumps({"order": "A-17", "amount": 900, "currency": "EUR", "to": "ACME"}))
 
@@ -126,14 +123,14 @@ def test_what_is_typed_about_a_call_outlives_a_way_round_and_an_edit_is_looked_a
     expect(page.locator(".edits tbody tr")).to_have_count(1)
     expect(page.locator(".edits")).to_contain_text("1200.5")
     assert state_of(row) == "pending"
-    assert troubles(page) == []
+    assert troubles(quiet(page)) == []
     page.get_by_role("button", name="Change something").click()
     expect(page.locator("#args")).to_contain_text("900")
     assert state_of(row) == "pending"
 
 
 def test_a_runs_page_tells_of_each_step_and_leaves_the_reason_and_the_focus(run: Run, bea: User, signed_in: SignedIn) -> None:
-    page = open_at(signed_in(bea), "/runs/run-1/")
+    page = open_live(signed_in(bea), "/runs/run-1/")
     page.fill("#reason", "the customer has called")
     page.locator("#reason").focus()
 
@@ -168,7 +165,6 @@ def test_axe_finds_nothing_on_pages_of_runs_and_none_scrolls_sideways(run: Run, 
         "/runs/run-2/",
         "/actions/main/run-1/1/",
     ]:
-        page.goto(path)
-        found[path] = troubles(page)
+        found[path] = troubles(open_live(page, path))
 
     assert {path: lines for path, lines in found.items() if lines} == {}

@@ -7,13 +7,14 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import expect
+from playwright.sync_api import APIResponse, Route, expect
 from pytest_django import Settings
 
 from actions.records import ActionRef
 from console import stores
 from console.models import Decision, Definition, Hook, Incident, Inquiry, Pace, StoredVerdict
-from console.services import resolve
+from console.services import claims, resolve
+from console.services.asking import request_asking
 from console.services.decide import DecisionRequest, decide
 from console.services.definitions import save_definition
 from console.services.hooks import make_hook
@@ -21,6 +22,7 @@ from console.services.inquiries import look_again
 from console.services.policies import save_policy
 from tests.browser import ledger
 from tests.browser.conftest import SignedIn
+from tests.browser.live import ask_again, open_live, tell, until
 from tests.browser.test_every_page import troubles, violations
 from tests.recall_writer import RecallWriter
 
@@ -57,8 +59,8 @@ def incident(world: RecallWriter, eve: User) -> Incident:
     world.action("r-1", 1, args={"to": "found-later@example.com"})
     decide(ActionRef("main", "r-1", 1), DecisionRequest(outcome="failed", reason="Not there", decision_id=str(uuid4())), by=eve)
     look_again(Decision.objects.get())
-    resolve.request_asking(FOUND, by=eve)
-    resolve.request_asking(ActionRef("main", "m-1", 2), by=eve)
+    request_asking(FOUND, by=eve)
+    request_asking(ActionRef("main", "m-1", 2), by=eve)
     work()
     return Incident.objects.get()
 
@@ -84,8 +86,7 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(incident: Incident, eve:
     for user, paths in ((eve, pages), (ben, read_only)):
         page = signed_in(user, reduced_motion="reduce")
         for path in paths:
-            page.goto(path)
-            found[f"{user} {path}"] = troubles(page)
+            found[f"{user} {path}"] = troubles(open_live(page, path))
 
     assert {name: lines for name, lines in found.items() if lines} == {}
 
@@ -93,9 +94,7 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(incident: Incident, eve:
 def test_asking_shows_at_once_that_it_asks_and_then_by_itself_what_was_found(
     world: RecallWriter, ana: User, signed_in: SignedIn
 ) -> None:
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
-    expect(page.locator("[data-live=on]")).to_be_visible()
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
 
     page.get_by_role("button", name="Ask sent-folder now").click()
     expect(page.locator("#world")).to_contain_text("Asking …")
@@ -108,19 +107,17 @@ def test_asking_shows_at_once_that_it_asks_and_then_by_itself_what_was_found(
 
 
 def test_what_somebody_reads_is_not_folded_up_by_what_changes_elsewhere(
-    world: RecallWriter, ana: User, signed_in: SignedIn
+    world: RecallWriter, ana: User, bea: User, signed_in: SignedIn
 ) -> None:
-    resolve.request_asking(FOUND, by=ana)
+    request_asking(FOUND, by=ana)
     work()
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
-    expect(page.locator("[data-live=on]")).to_be_visible()
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     page.locator("#world .verdict summary").click()
     expect(page.locator("#world .rule")).to_be_hidden()
 
-    with page.expect_response(lambda response: "/status/" in response.url and response.status == 200):
-        world.action("m-9", 1)
+    claims.claim(FOUND, by=bea)
 
+    expect(page.locator("#claimed")).to_contain_text("claimed by bea")  # the answer that brings the world along was drawn
     expect(page.locator("#world .verdict summary")).to_be_visible()
     expect(page.locator("#world .rule")).to_be_hidden()
 
@@ -129,7 +126,7 @@ def test_what_somebody_reads_is_not_folded_up_by_what_changes_elsewhere(
 def test_evidence_fills_the_form_in_and_a_person_writes_it(
     world: RecallWriter, ana: User, signed_in: SignedIn, has_scripts: bool
 ) -> None:
-    resolve.request_asking(FOUND, by=ana)
+    request_asking(FOUND, by=ana)
     work()
     page = signed_in(ana, java_script_enabled=has_scripts)
     page.goto("/actions/main/m-1/1/")
@@ -148,7 +145,7 @@ def test_evidence_fills_the_form_in_and_a_person_writes_it(
 def test_what_was_found_is_written_as_failed_only_after_a_word_about_it(
     world: RecallWriter, eve: User, signed_in: SignedIn, has_scripts: bool
 ) -> None:
-    resolve.request_asking(FOUND, by=eve)
+    request_asking(FOUND, by=eve)
     work()
     page = signed_in(eve, java_script_enabled=has_scripts)
     page.goto("/actions/main/m-1/1/")
@@ -208,6 +205,7 @@ def test_enter_does_what_its_field_is_for_and_never_saves_beside_it(
     page.fill("#hook-secret", "whsec_0123456789abcdef")
     page.press("#hook-secret", "Enter")
     expect(page.locator("#hook-secret")).to_have_value("")
+    page.wait_for_load_state()  # it may be another page, and Enter is the browser's before its script has run
     expect(page.get_by_text("Copy both now")).to_have_count(0)
     after = Hook.objects.get()
     assert after.token_hash == provider_hook.token_hash
@@ -242,3 +240,53 @@ def test_a_policy_is_saved_by_keyboard_and_a_wrong_one_names_its_field(
 
     expect(page.get_by_text("Saved as version 1.")).to_be_visible()
     expect(page.locator(".versions")).to_contain_text("1 h 30 min")
+
+
+def test_news_that_blocks_a_decision_outlive_what_is_drawn_in_its_place(
+    world: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    request_asking(FOUND, by=ana)
+    work()
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
+    world.action("m-1", 1, status="unknown", args={"to": "found@example.com", "subject": "Refund"})
+    expect(page.locator("#foot-news [role=alert]")).to_contain_text("It has changed since you opened it")
+    ask_again(page, "status")
+
+    page.locator(".chips.evidence button").first.click()
+
+    expect(page.locator("#reason")).not_to_have_value("")  # another form stands there, which the server drew without the news
+    expect(page.locator("#foot-news [role=alert]")).to_contain_text("It has changed since you opened it")
+    expect(page.locator("#decision [data-once]")).to_be_disabled()
+
+
+def test_what_was_asked_for_before_a_gesture_is_not_drawn_over_its_answer(
+    world: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
+    late: list[tuple[Route, APIResponse]] = []
+
+    def answer_late(route: Route) -> None:
+        late.append((route, route.fetch()))
+
+    page.route("**/m-1/1/status/?seen=*", answer_late)
+    tell(page)
+    until(page, lambda: late)
+    page.unroute("**/m-1/1/status/?seen=*")
+    page.evaluate("""() => {
+        window.drawn = [];
+        new MutationObserver(() => window.drawn.push(document.querySelector("#world").innerText))
+            .observe(document.querySelector("#action"), { subtree: true, childList: true, characterData: true, attributes: true });
+    }""")
+
+    page.get_by_role("button", name="Ask sent-folder now").click()
+    expect(page.locator("#world")).to_contain_text("Asking …")
+    page.evaluate("window.drawn = []")
+    route, answer = late[0]
+    route.fulfill(response=answer)
+
+    expect(page.locator("#status.htmx-request")).to_have_count(
+        0
+    )  # nor is the next one under way, which is sent as soon as this one came
+    assert all("Asking …" in one for one in page.evaluate("window.drawn"))
+    expect(page.locator("#world")).to_contain_text("Asking …")
+    expect(page.locator("#ask-now")).to_be_focused()

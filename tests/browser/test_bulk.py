@@ -15,7 +15,8 @@ from console.models import Batch, Decision
 from console.services import batches
 from console.services.bulk import commit, draft_selected
 from console.services.decide import DecisionRequest, decide
-from tests.browser.conftest import SignedIn
+from tests.browser.conftest import ALIVE, SignedIn
+from tests.browser.live import open_live, quiet
 from tests.browser.test_every_page import violations
 from tests.browser.test_selecting import ticked
 from tests.recall_writer import RecallWriter
@@ -27,7 +28,7 @@ def mails(records: RecallWriter, store_url: str, settings: Settings) -> RecallWr
     settings.ACTION_STORES = {"main": store_url}
     stores.reset()
     for seq, name in enumerate(("ann", "bob", "cat"), start=1):
-        records.lease(f"m-{seq}", state="live" if name == "bob" else "expired")
+        records.lease(f"m-{seq}", state="live" if name == "bob" else "expired", ttl=ALIVE)
         records.action(f"m-{seq}", 1, status="unknown", args={"to": f"{name}@example.com", "subject": "Refund"})
     return records
 
@@ -69,6 +70,8 @@ def test_three_are_selected_and_decided_and_the_one_that_failed_stays_selected(
     page.get_by_role("link", name="Open this 1 in the queue").click()
 
     expect(page.locator(".strip")).to_have_count(1)
+    if has_scripts:
+        quiet(page)
     assert ticked(page) == ["main/m-2/1"]
     assert [mails.body_of(f"m-{n}:act:1")["status"] for n in (1, 2, 3)] == ["done", "unknown", "done"]
     assert Batch.objects.count() == 1
@@ -93,7 +96,7 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
         f"/bulk/{draft.batch_id}/",
         "/?tool=send_email&state=any",
     ):
-        page.goto(path)
+        open_live(page, path)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         if lines := violations(page) + ([f"{wide} px too wide"] if wide > 0 else []):
             found[path] = lines

@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from console.models import Claim, Correction, Decision
 from tests.browser.conftest import SignedIn
+from tests.browser.live import open_live, quiet
+from tests.browser.test_deciding import decide
 from tests.recall_writer import RecallWriter
 
 
@@ -16,8 +18,7 @@ def test_a_key_claims_what_the_other_sees_and_the_other_takes_it_over(
     ref = records.action("billing-7", 1, args={"to": "ann@example.com", "subject": "Refund"})
     mine, theirs = signed_in(ana), signed_in(bea)
     for page in (mine, theirs):
-        page.goto("/")
-        expect(page.locator("[data-live]")).to_have_attribute("data-live", "on")
+        open_live(page, "/")
     row = mine.locator(".strip .what a")
     row.focus()
 
@@ -53,8 +54,7 @@ def test_what_is_selected_is_claimed_handed_over_and_seen_until_dismissed(
 ) -> None:
     for seq in (1, 2, 3):
         records.action("billing-7", seq)
-    quick = signed_in(ana)
-    quick.goto("/")
+    quick = open_live(signed_in(ana), "/")
     quick.locator(".strip .what a").first.focus()
     for key in "cjcjc":  # three rows in one breath
         quick.keyboard.press(key)
@@ -64,8 +64,8 @@ def test_what_is_selected_is_claimed_handed_over_and_seen_until_dismissed(
         quick.keyboard.press("c")
     expect(quick.locator(".strip .claimed-by")).to_have_count(0)
     mine, theirs = signed_in(ana), signed_in(bea)
-    theirs.goto("/")
-    mine.goto("/")
+    open_live(theirs, "/")
+    open_live(mine, "/")
     for number in (0, 1):
         mine.locator(".pick input").nth(number).check()
     mine.get_by_role("button", name="Claim them").click()
@@ -81,6 +81,7 @@ def test_what_is_selected_is_claimed_handed_over_and_seen_until_dismissed(
     expect(theirs.locator("#handed")).to_contain_text("ana handed you 2 calls: the bank calls back at four")
     theirs.get_by_role("link", name="See mine").click()
     expect(theirs.locator(".strip")).to_have_count(2)
+    quiet(theirs)
     theirs.get_by_role("button", name="Dismiss").click()
     expect(theirs.locator("#handed")).not_to_contain_text("handed you")
     theirs.reload()
@@ -89,12 +90,9 @@ def test_what_is_selected_is_claimed_handed_over_and_seen_until_dismissed(
 
 def test_who_was_wrong_says_so_beside_the_queue(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("billing-7", 1, tool="create_payment")
-    page = signed_in(ana)
-    page.goto("/")
+    page = open_live(signed_in(ana), "/")
     page.locator(".strip .what a").click()
-    page.locator("#decision input[value=done]").check()
-    page.get_by_label("How do you know?").fill("seen in the dashboard")
-    page.get_by_role("button", name="Write: it happened").click()
+    decide(page, "done", "seen in the dashboard")
     expect(page.locator("#decision")).to_contain_text("Written: done")
     page.goto("/?state=done&class=any&open=main/billing-7/1")
     page.get_by_role("link", name="I was wrong").click()

@@ -5,17 +5,27 @@ from __future__ import annotations
 import re
 
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
+from pytest_django import Settings
 
-from tests.browser.conftest import PASSWORD, SignedIn
+from console import stores
+from console.models import Decision
+from console.services.decide import withdraw
+from tests.browser.conftest import ALIVE, PASSWORD, SignedIn
+from tests.browser.live import hide, hold, open_live, quiet, tell, until
 from tests.recall_writer import RecallWriter
+
+
+def fill_in(page: Page, outcome: str, reason: str) -> None:
+    """Fill in the form, and wait for the turn that is shown for exactly that."""
+    page.check(f"#decision input[value={outcome}]")
+    page.fill("#reason", reason)
+    expect(page.locator(".slip dd").last).to_contain_text(reason)
 
 
 def decide(page: Page, outcome: str, reason: str) -> None:
     """Fill in the form and commit the turn that is shown for exactly that."""
-    page.check(f"#decision input[value={outcome}]")
-    page.fill("#reason", reason)
-    expect(page.locator(".slip dd").last).to_contain_text(reason)
+    fill_in(page, outcome, reason)
     page.locator("#decision [data-once]").click()
 
 
@@ -24,15 +34,14 @@ def test_somebody_signs_in_opens_an_action_decides_and_it_leaves_the_other_brows
 ) -> None:
     records.lease("m-1")
     records.action("m-1", 1, args={"to": "b@example.com", "subject": "Refund"})
-    other = signed_in(bea)
-    other.goto("/")
+    other = open_live(signed_in(bea), "/")
     expect(other.locator(".strip")).to_have_count(1)
-    expect(other.locator("[data-live=on]")).to_be_visible()
 
     stranger.goto("/")
     stranger.fill("[name=username]", "ana")
     stranger.fill("[name=password]", PASSWORD)
     stranger.get_by_role("button", name="Sign in").click()
+    quiet(stranger)  # before its script has run, a link leads to a page
     stranger.get_by_role("link", name="Email to b@example.com").click()
     expect(stranger).to_have_url(re.compile(r"/\?open=main/m-1/1$"))
     decide(stranger, "done", "Found in the Sent folder")
@@ -80,8 +89,11 @@ def test_it_can_be_done_with_the_keyboard_alone(records: RecallWriter, ana: User
     page.keyboard.type("Not in the log")
     expect(page.locator(".slip")).to_contain_text("failed: Not in the log")
     page.keyboard.press("Tab")
-    while not page.evaluate("document.activeElement.hasAttribute('data-once')"):
+    for _ in range(20):
+        if page.evaluate("document.activeElement.hasAttribute('data-once')"):
+            break
         page.keyboard.press("Tab")
+    expect(page.locator("#decision [data-once]")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".answer.is-written")).to_be_visible()
     page.keyboard.press("Escape")
@@ -109,13 +121,16 @@ def test_on_paper_an_action_stands_alone_with_nothing_to_press(records: RecallWr
 
 def test_no_key_decides_anything_by_itself(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
+    posted: list[str] = []
+    page.on("request", lambda request: posted.append(request.url) if request.url.endswith("/decision/") else None)
 
     for key in ("d", "Enter", "f", "Enter", "Escape", "d"):
         page.keyboard.press(key)
 
+    expect(page.locator("#decision input[value=done]")).to_be_checked()
     expect(page.locator(".answer:visible")).to_have_count(0)
+    assert posted == []
     assert records.body_of("m-1:act:1")["status"] == "started"
 
 
@@ -144,7 +159,10 @@ def test_back_from_the_pane_is_the_queue_as_it_was(records: RecallWriter, ana: U
     page.get_by_role("link", name="Email to b@example.com").click()
     expect(page).to_have_url(re.compile(r"tool=send_email&open=main/m-1/1$"))
 
-    page.go_back()
+    with page.expect_event(
+        "load"
+    ):  # nothing is kept for Back: the page is asked for anew, and only then can one go forward from it
+        page.go_back()
 
     expect(page).to_have_url(re.compile(r"/\?tool=send_email$"))
     expect(page.locator(".topbar")).to_have_count(1)
@@ -188,6 +206,7 @@ def test_a_double_click_writes_once(records: RecallWriter, ana: User, signed_in:
     page.locator("#decision [data-once]").dblclick()
 
     expect(page.locator(".answer.is-written")).to_be_visible()
+    expect(page.locator(".htmx-request")).to_have_count(0)
     assert "m-1:turn:2" not in records.record_ids()
 
 
@@ -195,8 +214,7 @@ def test_an_ended_session_sends_the_whole_page_to_the_login_and_keeps_what_was_t
     records: RecallWriter, ana: User, signed_in: SignedIn
 ) -> None:
     records.action("m-1", 1)
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     page.check("input[value=done]")
     page.fill("#reason", "Typed before the session ended")
     expect(page.locator(".slip dd").last).to_contain_text("Typed before the session ended")
@@ -214,3 +232,43 @@ def test_an_ended_session_sends_the_whole_page_to_the_login_and_keeps_what_was_t
     expect(page.locator("#reason")).to_have_value("Typed before the session ended")
     expect(page.locator("input[value=done]")).to_be_checked()
     assert records.body_of("m-1:act:1")["status"] == "started"
+
+
+def test_what_is_typed_before_the_script_has_come_is_shown_as_the_turn(
+    records: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    records.action("m-1", 1)
+    page = signed_in(ana)
+    scripts = hold(page, "**/settle*.js")
+    page.goto("/actions/main/m-1/1/", wait_until="commit")
+    page.check("#decision input[value=done]")
+    page.fill("#reason", "Typed early")
+    until(page, lambda: scripts)
+
+    scripts[0].continue_()
+
+    expect(page.locator(".slip dd").last).to_contain_text("Typed early")
+    assert "Typed early" in page.evaluate("JSON.stringify(sessionStorage)")  # kept as any draft is
+    assert records.body_of("m-1:act:1")["status"] == "started"
+
+
+def test_what_happens_to_a_decision_while_its_answer_is_on_its_way_is_learned_of(
+    records: RecallWriter, ana: User, bea: User, signed_in: SignedIn, store_url: str, settings: Settings
+) -> None:
+    settings.ACTION_STORES = {"main": store_url}
+    stores.reset()
+    records.lease("m-1", state="live", ttl=ALIVE)
+    ref = records.action("m-1", 1)
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
+    hide(page)  # no stream any more: what is told is told here, once
+
+    def withdraw_first(route: Route) -> None:
+        answer = route.fetch()
+        withdraw(ref, by=bea, decision_id=Decision.objects.get().decision_id)
+        tell(page)
+        route.fulfill(response=answer)
+
+    page.route("**/m-1/1/decision/", withdraw_first)
+    decide(page, "done", "Found it")
+
+    expect(page.locator("#decision .answer.is-withdrawn")).to_be_visible()

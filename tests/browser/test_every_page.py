@@ -13,7 +13,8 @@ from playwright.sync_api import Page, expect
 
 from console.models import Claim, HandOver, Note
 from console.services.saved_views import save_view
-from tests.browser.conftest import SignedIn
+from tests.browser.conftest import ALIVE, SignedIn
+from tests.browser.live import hide, open_live, set_hidden
 from tests.hostile.corpus import CORPUS
 from tests.recall_writer import RecallWriter
 
@@ -73,7 +74,7 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
         resolution="operator x: y",
     )
     records.action("p-1", 1, tool="create_payment", args={"amount": 120, "currency": "EUR", "to": "ACME"}, status="unknown")
-    records.lease("live-1", state="live")
+    records.lease("live-1", state="live", ttl=ALIVE)
     records.action("live-1", 1, tool="book_courier", status="unknown")
     records.action("broken-1", 1, body="{")
     records.action("s-1", 1)
@@ -86,7 +87,7 @@ def story(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWriter
     save_view("Late mails", "tool=send_email&age=300", by=ana, is_shared=True)
     page = signed_in(ana)
     for path, answer in (("/actions/main/live-1/1/", "is-waiting"), ("/actions/main/s-1/1/", "is-written")):
-        page.goto(path)
+        open_live(page, path)
         page.check("input[value=done]")
         page.fill("#reason", "Seen in the portal")
         expect(page.locator(".slip dd").last).to_contain_text("Seen in the portal")
@@ -127,8 +128,7 @@ def test_axe_finds_nothing_on_any_page_in_either_light_and_none_scrolls_sideways
     found = {}
 
     for name, path in PAGES.items():
-        page.goto(path)
-        found[name] = troubles(page)
+        found[name] = troubles(open_live(page, path))
 
     assert {name: lines for name, lines in found.items() if lines} == {}
 
@@ -138,34 +138,35 @@ def test_axe_finds_nothing_in_the_answers(records: RecallWriter, ana: User, ben:
     records.action("m-1", 2, cls="idempotent")
     page = signed_in(ana, reduced_motion="reduce")
     found = []
-    page.goto("/actions/main/m-1/1/")
+    open_live(page, "/actions/main/m-1/1/")
     for outcome in ("done", "failed", "abandoned", "later"):
         page.check(f"input[value={outcome}]")
         page.fill("#reason", f"About {outcome}")
         expect(page.locator("#turn [data-once]")).to_be_visible()
+        expect(page.locator(".slip.stale")).to_have_count(0)
         found += troubles(page)
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-later")).to_be_visible()
     found += troubles(page)
-    page.goto("/actions/main/m-1/2/")
+    open_live(page, "/actions/main/m-1/2/")
     page.check("input[value=done]")
     page.fill("#reason", "Found it")
     expect(page.locator(".slip dd").last).to_contain_text("Found it")
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-written")).to_be_visible()
     found += troubles(page)
-    page.goto("/actions/main/m-1/2/")
+    open_live(page, "/actions/main/m-1/2/")
     page.get_by_role("link", name="I was wrong").click()
     page.locator("#correction input[value=failed]").check()
     page.fill("#correction-reason", "Another customer's")
+    expect(page.locator("#correction-turn")).to_contain_text("Another customer's")
     expect(page.locator("#correction-turn [data-once]")).to_be_visible()
     found += troubles(page)
     page.locator("#correction-turn [data-once]").click()
     expect(page.locator("#correction .answer.is-written")).to_be_visible()
     found += troubles(page)
     viewer = signed_in(ben, reduced_motion="reduce")
-    viewer.goto("/actions/main/m-1/1/")
-    found += troubles(viewer)
+    found += troubles(open_live(viewer, "/actions/main/m-1/1/"))
 
     assert found == []
 
@@ -195,8 +196,7 @@ def test_no_page_breaks_a_rule_of_its_own_or_asks_another_host(
     page.on("request", lambda request: hosts.add("/".join(request.url.split("/")[:3])))
 
     for path in PAGES.values():
-        page.goto(path)
-        page.wait_for_load_state("load")
+        open_live(page, path)
 
     assert [line for line in complaints if "status of 404" not in line and "status of 400" not in line] == []
     assert hosts == {site}
@@ -225,8 +225,7 @@ def test_nothing_that_agents_write_is_run_or_fetched(records: RecallWriter, ana:
         "/agents/main/h-1/briefing/",
         "/actions/main/h-1/1/",
     ):
-        page.goto(path)
-        page.wait_for_load_state("load")
+        open_live(page, path)
         expect(page.locator("body")).to_be_visible()
     page.get_by_role("link", name="Show all").click()
     expect(page.locator("#arguments.whole")).to_be_visible()
@@ -263,6 +262,7 @@ def test_the_button_for_the_light_offers_the_opposite_of_what_is_seen(
         seen.append(page.evaluate("getComputedStyle(document.documentElement).colorScheme"))
         page.get_by_role("button", name=other[seen[-1]].title()).click()
         expect(page.get_by_role("button", name=seen[-1].title())).to_be_visible()
+        page.wait_for_load_state()
 
     assert seen == [system, other[system], system]
 
@@ -270,9 +270,7 @@ def test_the_button_for_the_light_offers_the_opposite_of_what_is_seen(
 def test_live_updates_keep_focus_and_place(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     for seq in range(1, 41):
         records.action("m-1", seq, args={"to": f"c{seq}@example.com"})
-    page = signed_in(ana)
-    page.goto("/")
-    expect(page.locator("[data-live=on]")).to_be_visible()
+    page = open_live(signed_in(ana), "/")
     link = page.get_by_role("link", name="Email to c30@example.com")
     link.focus()
     before = link.bounding_box()
@@ -293,14 +291,9 @@ def test_the_event_stream_is_closed_while_the_tab_is_hidden(
     records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
 ) -> None:
     page, other = signed_in(ana), signed_in(bea)
-    # The stream's first word makes the list be fetched once; only after that is silence silence.
-    with page.expect_response(lambda response: response.request.headers.get("hx-request") == "true"):
-        page.goto("/")
-    expect(page.locator("[data-live=on]")).to_be_visible()
-    other.goto("/")
-    expect(other.locator("[data-live=on]")).to_be_visible()
-    with page.expect_event("requestfailed", lambda request: "/events/" in request.url):
-        set_hidden(page, True)
+    open_live(other, "/")
+    open_live(page, "/")
+    hide(page)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
 
@@ -311,13 +304,3 @@ def test_the_event_stream_is_closed_while_the_tab_is_hidden(
     assert asked == []
     set_hidden(page, False)
     expect(page.locator(".strip")).to_have_count(1)
-
-
-def set_hidden(page: Page, is_hidden: bool) -> None:
-    page.evaluate(
-        """hidden => {
-        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
-        document.dispatchEvent(new Event("visibilitychange"));
-    }""",
-        is_hidden,
-    )

@@ -14,10 +14,11 @@ from playwright.sync_api import Page, Response, expect
 
 from actions.records import ActionRef
 from console.models import Decision, DecisionState, Note
-from console.services import resolve
+from console.services.asking import request_asking
 from console.services.policies import save_policy
 from console.stores import get_store
 from tests.browser.conftest import SignedIn
+from tests.browser.live import open_live
 from tests.browser.test_asking import work, world
 from tests.recall_writer import RecallWriter
 
@@ -47,7 +48,7 @@ def hundred(world: RecallWriter, eve: User) -> RecallWriter:
         else:
             world.action(agent, seq, tool="deploy", args={"service": f"billing-{number}", "environment": "production"})
         if kind == 0:
-            resolve.request_asking(ActionRef("main", agent, seq), by=eve)
+            request_asking(ActionRef("main", agent, seq), by=eve)
     work()
     return world
 
@@ -63,9 +64,7 @@ def test_one_operator_clears_a_hundred_items_by_keyboard_and_none_is_lost_or_don
 ) -> None:
     store = get_store("main")
     before = store.read_head().number
-    page = signed_in(ana)
-    page.goto("/")
-    expect(page.locator("[data-live=on]")).to_be_visible()
+    page = open_live(signed_in(ana), "/")
     press = page.keyboard.press
 
     press("j")
@@ -134,14 +133,14 @@ def clear(page: Page) -> str:
 def test_the_first_load_of_the_queue_is_small(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
     page = signed_in(ana)
-    loaded: dict[str, int] = {}
-
-    def note(response: Response) -> None:
-        if response.request.resource_type in ("script", "stylesheet"):
-            loaded[urlsplit(response.url).path] = len(gzip.compress(response.body()))
-
-    page.on("response", note)
-    page.goto("/", wait_until="networkidle")
+    came: list[Response] = []
+    page.on("response", came.append)
+    open_live(page, "/")
+    loaded = {
+        urlsplit(one.url).path: len(gzip.compress(one.body()))
+        for one in came
+        if one.request.resource_type in ("script", "stylesheet")
+    }
     html = page.content()
 
     assert len(loaded) >= 3

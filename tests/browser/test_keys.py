@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from console.models import Decision
 from tests.browser.conftest import SignedIn
+from tests.browser.live import open_live, quiet
 from tests.recall_writer import RecallWriter
 
 KEYS = ("j", "k", "o", "x", "c", "n", "r", "d", "f", "/", "?")
@@ -36,10 +37,7 @@ def queue(records: RecallWriter, ana: User, signed_in: SignedIn) -> Page:
     """Two calls in doubt, the second one opened beside the list."""
     records.action("m-1", 1, args={"to": "first@example.com"}, started_at="2026-11-29T10:00:01Z")
     records.action("m-2", 1, args={"to": "second@example.com"}, started_at="2026-11-29T10:00:02Z")
-    page = signed_in(ana)
-    page.goto("/?open=main/m-2/1")
-    expect(page.locator("[data-live=on]")).to_be_visible()
-    return page
+    return open_live(signed_in(ana), "/?open=main/m-2/1")
 
 
 def link(page: Page, name: str) -> Locator:
@@ -115,7 +113,8 @@ def test_no_key_does_anything_where_somebody_types_or_means_something_else(queue
     queue.keyboard.press("?")
     expect(queue.locator("#help")).to_be_visible()
     nothing_by("a dialog", *KEYS)
-    queue.locator("#help [data-keys]").uncheck()
+    with queue.expect_response("**/settings/keys/"):
+        queue.locator("#help [data-keys]").uncheck()
     queue.keyboard.press("Escape")
     expect(queue.locator("#help")).to_be_hidden()
     link(queue, "m-1").focus()
@@ -123,6 +122,7 @@ def test_no_key_does_anything_where_somebody_types_or_means_something_else(queue
 
     assert found == {}
     queue.reload()
+    quiet(queue)
     queue.locator("body").press("j")
     expect(queue.locator("#queue a:focus")).to_have_count(0)  # off stays off
     queue.keyboard.press("Escape")
@@ -131,8 +131,7 @@ def test_no_key_does_anything_where_somebody_types_or_means_something_else(queue
 
 def test_no_single_key_ever_writes_a_decision_that_is_filled_in(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     page.check("#decision input[value=done]")
     page.fill("#reason", "Found it")
     expect(page.locator(".slip dd").last).to_contain_text("Found it")

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from console.services.policies import policy_of, save_policy
 from tests.browser.conftest import SignedIn
+from tests.browser.live import open_live, quiet
 from tests.browser.test_deciding import decide
 from tests.recall_writer import RecallWriter
 
@@ -22,12 +23,9 @@ def test_one_proposes_and_the_other_approves_what_both_see(
 ) -> None:
     gates(eve, second_person_when="amount > 1000", hold_s=0)
     records.action("m-1", 1, tool=PAY, args={"amount": 4200, "currency": "EUR", "to": "ACME"})
-    first, second = signed_in(ana), signed_in(cleo)
-    second.goto("/")
+    first, second = open_live(signed_in(ana), "/"), open_live(signed_in(cleo), "/")
     expect(second.locator("#proposals")).to_contain_text("Nothing waits for you.")
-    expect(second.locator("[data-live=on]")).to_be_visible()
 
-    first.goto("/")
     first.locator("#queue").get_by_role("link", name="Payment of 4200.00 EUR to ACME").click()
     decide(first, "done", "Seen in the dashboard")
     expect(first.locator("#decision")).to_contain_text("Proposed: done, waiting for a second person")
@@ -35,6 +33,7 @@ def test_one_proposes_and_the_other_approves_what_both_see(
 
     second.locator("#proposals").get_by_role("link", name="Payment of 4200.00 EUR to ACME").click()
     expect(second.locator("#decision .slip")).to_contain_text("operator ana: Seen in the dashboard")
+    quiet(second)
     second.fill("#second-reason", "I see it as well")
     second.get_by_role("button", name="Approve: done").click()
 

@@ -14,6 +14,7 @@ from console.services.definitions import save_definition
 from console.services.policies import save_policy
 from tests.browser import ledger
 from tests.browser.conftest import SignedIn
+from tests.browser.live import open_live, quiet
 from tests.browser.test_every_page import violations
 from tests.recall_writer import RecallWriter
 
@@ -48,9 +49,7 @@ def asked() -> set[ActionRef]:
 def test_a_selection_made_by_keys_survives_live_updates_back_and_a_refused_submit(
     mails: RecallWriter, ana: User, signed_in: SignedIn
 ) -> None:
-    page = signed_in(ana)
-    page.goto("/")
-    expect(page.locator("[data-live=on]")).to_be_visible()
+    page = open_live(signed_in(ana, reduced_motion="reduce"), "/")
     expect(page.locator("#selection")).to_be_hidden()
 
     for key in ("j", "x", "j", "x", "j", "x"):  # the payment stands first
@@ -71,6 +70,7 @@ def test_a_selection_made_by_keys_survives_live_updates_back_and_a_refused_submi
 
     page.goto("/history/")
     page.go_back()
+    quiet(page)
     expect(page.get_by_role("button", name="Ask about the selected (2)")).to_be_visible()
     token = page.locator("#selection [name=csrfmiddlewaretoken]")
     right = token.input_value()
@@ -102,7 +102,7 @@ def test_on_a_phone_all_that_is_shown_is_selected_in_one_touch(
     mails: RecallWriter, ana: User, signed_in: SignedIn, light: str
 ) -> None:
     page = signed_in(ana, color_scheme=light, viewport={"width": 390, "height": 800}, has_touch=True)
-    page.goto("/")
+    open_live(page, "/")
 
     tick, words = (page.locator(f".pick-all {one}").bounding_box() for one in ("input", ".words"))
     page.get_by_label("Select all shown").tap()
@@ -141,8 +141,7 @@ def test_the_bar_of_the_selection_stands_at_the_lower_edge(
 ) -> None:
     for seq in range(1, 31):
         records.action("m-1", seq)
-    page = signed_in(ana, viewport={"width": width, "height": 800})
-    page.goto("/")
+    page = open_live(signed_in(ana, viewport={"width": width, "height": 800}), "/")
     page.locator(".pick input").first.check()
 
     for place in (0, 100_000):

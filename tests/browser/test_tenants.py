@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from console.models import Grant
-from tests.browser.conftest import SignedIn
+from tests.browser.conftest import ALIVE, SignedIn
 from tests.browser.test_every_page import violations
 from tests.recall_writer import RecallWriter
 
@@ -20,12 +20,13 @@ def waiting(records: RecallWriter, ana: User, signed_in: SignedIn) -> RecallWrit
     Grant.objects.create(user=ana, role="admin")
     records.turn("live-7", 1, "Tell Ann about the delay")
     records.action("live-7", 1, args={"to": "ann@example.com", "subject": "Delay"})
-    records.lease("live-7", holder="recall-serve-0:7:6ab7b8ff", epoch=4711, state="live")
+    records.lease("live-7", holder="recall-serve-0:7:6ab7b8ff", epoch=4711, state="live", ttl=ALIVE)
     page = signed_in(ana, java_script_enabled=False)
     page.goto(ACTION)
     page.check("input[value=done]")
     page.fill("#reason", "Found in the Sent folder")
     page.locator("[name=review]").evaluate("button => button.click()")
+    expect(page.get_by_text("Not written yet.")).to_be_visible()
     page.locator("#decision [data-once]").click()
     expect(page.locator(".answer.is-waiting")).to_be_visible()
     return records

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Page, Response, Route, expect
 
-from tests.browser.conftest import SignedIn
-from tests.browser.test_deciding import decide
+from tests.browser.conftest import ALIVE, SignedIn
+from tests.browser.live import ask_again, hold, open_live, tell, until
+from tests.browser.test_deciding import decide, fill_in
 from tests.browser.test_second_person import PAY, gates
 from tests.recall_writer import RecallWriter
 
@@ -20,13 +21,13 @@ def test_a_server_that_never_answers_is_said_and_the_decision_can_be_sent_again(
     records: RecallWriter, ana: User, signed_in: SignedIn
 ) -> None:
     records.action("m-1", 1)
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     assert page.evaluate("htmx.config.timeout") == 15_000
-    page.evaluate("htmx.config.timeout = 300")
     page.route("**/decision/", lambda route: None)
+    fill_in(page, "done", "Found it")
+    page.evaluate("htmx.config.timeout = 300")
 
-    decide(page, "done", "Found it")
+    page.locator("#decision [data-once]").click()
 
     expect(page.locator("#no-answer")).to_be_visible()
     expect(page.locator("[data-live]")).to_have_attribute("data-live", "off")
@@ -47,8 +48,7 @@ def test_a_second_person_without_an_answer_is_told_that_nobody_knows_and_sends_i
     proposer.goto("/actions/main/m-1/1/")
     decide(proposer, "done", "Seen in the dashboard")
     expect(proposer.locator("#decision")).to_contain_text("waiting for a second person")
-    page = signed_in(cleo)
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(cleo), "/actions/main/m-1/1/")
     page.fill("#second-reason", "I looked at it")
     page.route("**/decision/*/", lambda route: route.fulfill(status=500))
 
@@ -131,15 +131,13 @@ def test_an_end_under_somebody_typing_holds_the_commit_back_until_they_look(
 
 def test_who_has_just_decided_is_not_told_that_it_ended_meanwhile(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(ana), "/actions/main/m-1/1/")
     # The news comes first, while the answer is held up, and then once more after it.
     page.route("**/decision/", hold_until_the_page_knows(page))
     decide(page, "done", "Found it")
 
     expect(page.locator(".answer.is-written")).to_be_visible()
-    with page.expect_response("**/status/?seen=*"):
-        page.evaluate("document.body.dispatchEvent(new Event('changed'))")
+    ask_again(page, "status")
     expect(page.locator("#status .state.is-done")).to_be_visible()
     expect(page.locator("#foot-news [role=alert]")).to_have_count(0)
     assert page.evaluate("window.told") == 0
@@ -154,11 +152,14 @@ def hold_until_the_page_knows(page: Page) -> Callable[[Route], None]:
             """async () => {
                 window.told = 0;
                 const count = () => { window.told += document.querySelectorAll("#foot-news [role=alert]").length; };
-                const settled = new Promise((done) => document.body.addEventListener("htmx:afterSettle", (event) => {
-                    if (event.detail.target.id === "status") { count(); done(); }
+                const knows = () => document.querySelector("#status .state.is-done");
+                const told = new Promise((done) => document.body.addEventListener("htmx:afterSettle", () => {
+                    count();
+                    if (knows()) done();
                 }));
+                count();
                 document.body.dispatchEvent(new Event("changed"));
-                await settled;
+                if (!knows()) await told;
             }"""
         )
         route.fulfill(response=answer)
@@ -169,7 +170,7 @@ def hold_until_the_page_knows(page: Page) -> Callable[[Route], None]:
 def test_a_decision_that_is_delivered_says_so_where_it_was_waiting(
     records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
 ) -> None:
-    records.lease("m-1", state="live")
+    records.lease("m-1", state="live", ttl=ALIVE)
     records.action("m-1", 1)
     page, other = signed_in(ana), signed_in(bea)
     page.goto("/actions/main/m-1/1/")
@@ -186,27 +187,22 @@ def test_a_decision_that_is_delivered_says_so_where_it_was_waiting(
 def test_what_is_pressed_while_live_updates_are_under_way_is_sent_at_once_and_is_somebody_at_work(
     records: RecallWriter, ana: User, signed_in: SignedIn
 ) -> None:
-    records.lease("m-1", state="live")
+    records.lease("m-1", state="live", ttl=ALIVE)
     records.action("m-1", 1)
     page = signed_in(ana)
     page.goto("/actions/main/m-1/1/")
     decide(page, "done", "Found it")
     expect(page.locator("#status").get_by_role("button", name="Withdraw it")).to_be_visible()
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)  # Playwright marks what it is given; a list's own method takes no mark
-
-    page.route("**/status/?seen=*", hold)
-    with page.expect_request("**/status/?seen=*") as background:
-        page.evaluate("document.body.dispatchEvent(new Event('changed'))")
+    held = hold(page, "**/status/?seen=*")
+    tell(page)
+    until(page, lambda: held)
 
     with page.expect_request("**/withdraw/") as pressed:
         page.locator("#status").get_by_role("button", name="Withdraw it").click()
-        page.evaluate("document.body.dispatchEvent(new Event('changed'))")  # a second update would have taken its place
+        tell(page)  # a second update would have taken its place
 
     expect(page.locator(".answer.is-withdrawn")).to_be_visible()
-    assert background.value.headers["x-background"] == "1"
+    assert held[0].request.headers["x-background"] == "1"
     assert "x-background" not in pressed.value.headers
     for route in held:
         route.continue_()
@@ -217,14 +213,12 @@ def test_what_was_asked_about_one_action_is_never_shown_beside_another(
 ) -> None:
     records.action("m-1", 1, args={"to": "first@example.com"}, started_at="2026-11-29T10:00:01Z")
     records.action("m-2", 1, args={"to": "second@example.com"}, started_at="2026-11-29T10:00:02Z")
-    page, other = signed_in(ana), signed_in(bea)
-    page.goto("/?open=main/m-1/1")
-    expect(page.locator("[data-live=on]")).to_be_visible()
-    held: list[Route] = []
-    page.route("**/m-1/1/status/?seen=*", lambda route: held.append(route))  # noqa: PLW0108 - it is marked by whoever calls it
+    page, other = open_live(signed_in(ana), "/?open=main/m-1/1"), signed_in(bea)
     other.goto("/actions/main/m-1/1/")
-    with page.expect_request("**/m-1/1/status/?seen=*"):
-        decide(other, "done", "Found it")
+    held = hold(page, "**/m-1/1/status/?seen=*")
+    decide(other, "done", "Found it")
+    expect(other.locator(".answer.is-written")).to_be_visible()
+    until(page, lambda: held)  # it is sent on only now, and answered with what is true now
 
     page.locator("#queue a[data-pane='main/m-2/1']").click()
     expect(page.locator("#action h1")).to_contain_text("second@example.com")
@@ -268,8 +262,7 @@ def test_a_page_of_somebody_who_is_no_longer_signed_in_says_who_is(
 def test_the_list_keeps_its_place_beside_the_opened_action(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     for seq in range(1, 46):
         records.action("m-1", seq, args={"to": f"c{seq}@example.com"})
-    page = signed_in(ana)
-    page.goto("/")
+    page = open_live(signed_in(ana), "/")
     link = page.get_by_role("link", name="Email to c40@example.com")
     link.scroll_into_view_if_needed()
     before = link.bounding_box()
@@ -315,10 +308,9 @@ def test_what_was_sent_is_answered_and_no_part_that_asks_by_itself_leads_elsewhe
     records: RecallWriter, eve: User, signed_in: SignedIn
 ) -> None:
     records.action("m-1", 1)
-    page = signed_in(eve)
-    page.goto("/tools/send_email/")
+    page = open_live(signed_in(eve), "/tools/send_email/")
     page.fill("#field-settle_window_s", "90 min")
-    held: list[Route] = []
+    held = hold(page, "**/tools/send_email/")
     redirects: list[str] = []
 
     def let_go(response: Response) -> None:
@@ -326,14 +318,12 @@ def test_what_was_sent_is_answered_and_no_part_that_asks_by_itself_leads_elsewhe
             redirects.append(response.headers["hx-redirect"])
             held.pop().continue_()
 
-    page.route("**/tools/send_email/", lambda route: held.append(route))  # noqa: PLW0108 (Playwright marks what it is given)
     page.on("response", let_go)
     page.context.clear_cookies(name="sessionid")
 
-    page.evaluate("""setTimeout(() => {
-        document.querySelector("form.settings-form").requestSubmit();
-        setTimeout(() => document.body.dispatchEvent(new Event("changed")), 200);
-    })""")
+    page.evaluate("setTimeout(() => document.querySelector('form.settings-form').requestSubmit())")
+    until(page, lambda: held)
+    tell(page)
 
     expect(page.get_by_text("Your session had ended.")).to_be_visible()
     assert redirects
@@ -343,21 +333,16 @@ def test_what_was_sent_is_answered_and_no_part_that_asks_by_itself_leads_elsewhe
 @pytest.mark.parametrize("width", [390, 1440])
 def test_what_is_pressed_is_large_enough(records: RecallWriter, ana: User, signed_in: SignedIn, width: int) -> None:
     records.action("m-1", 1, args={"to": "b@example.com", "body": "x" * 5000})
-    page = signed_in(ana, viewport={"width": width, "height": 900})
-    page.goto("/actions/main/m-1/1/")
+    page = open_live(signed_in(ana, viewport={"width": width, "height": 900}), "/actions/main/m-1/1/")
 
     assert small_targets(page) == []
 
 
 def test_a_button_that_waits_stays_readable_under_the_pointer(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
-    page = signed_in(ana)
-    page.goto("/actions/main/m-1/1/")
-    page.check("input[value=done]")
-    page.fill("#reason", "Found it")
+    page = open_live(signed_in(ana, reduced_motion="reduce"), "/actions/main/m-1/1/")
+    fill_in(page, "done", "Found it")
     button = page.locator("#turn [data-once]")
-    expect(button).to_be_visible()
-    page.wait_for_timeout(400)
     button.evaluate("one => { one.disabled = true; }")
     rest = button.evaluate("one => getComputedStyle(one).backgroundColor")
 
@@ -371,7 +356,7 @@ def test_the_door_promises_what_was_typed_only_where_it_is_kept(records: RecallW
     records.action("m-1", 1)
     page = signed_in(eve)
     kept = page.get_by_text("What you typed is kept in this tab.")
-    page.goto("/actions/main/m-1/1/")
+    open_live(page, "/actions/main/m-1/1/")
     page.check("input[value=done]")
     page.fill("#reason", "Typed by eve")
     expect(page.locator(".slip dd").last).to_contain_text("Typed by eve")
@@ -383,7 +368,7 @@ def test_the_door_promises_what_was_typed_only_where_it_is_kept(records: RecallW
     expect(kept).to_be_visible()
 
     page.context.add_cookies(cookies)  # type: ignore[arg-type]
-    page.goto("/tools/send_email/")
+    open_live(page, "/tools/send_email/")
     page.fill("#field-settle_window_s", "90 min")
     page.context.clear_cookies(name="sessionid")
     page.keyboard.press("Enter")

@@ -11,6 +11,7 @@ from actions.records import ActionRef
 from actions.resolvers.base import Canary, Finding, Match, MatchedBy, Reply
 from console.models import Definition, Inquiry, Pace, Policy, StoredVerdict
 from console.services import resolve
+from console.services.asking import request_asking
 from console.services.definitions import save_definition
 from console.services.policies import policy_of, save_policy
 
@@ -61,7 +62,7 @@ def name_it(by: User, tool: str = "send_email", resolver: str = "sent-folder", *
 def ask(ref: ActionRef, by: User) -> StoredVerdict:
     """Ask now and be the worker too, whose turn at the provider has come."""
     Pace.objects.all().delete()
-    row: Inquiry = resolve.request_asking(ref, by=by)
+    row: Inquiry = request_asking(ref, by=by)
     verdict = resolve.ask(row.pk)
     assert verdict is not None
     return verdict

@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from actions.store.memory import MemoryStore
+from console.api import api as routes
 from console.models import Grant
 from console.services import known_counts
 from console.services.decide import DecisionRequest, decide
@@ -392,18 +393,18 @@ def test_a_bad_question_is_told_what_is_wrong(
     assert len(body["detail"]) < 400
 
 
-def test_other_methods_are_refused(memory: RecordWriter, ana: User, api: ApiFor) -> None:
+def test_every_address_refuses_in_json_the_methods_that_it_does_not_take(memory: RecordWriter, ana: User, api: ApiFor) -> None:
     caller = api(ana)
-    for method, path in (
-        ("post", "actions"),
-        ("put", "audit"),
-        ("patch", "actions/main/a/1/decision"),
-        ("delete", "actions/main/a/1"),
-    ):
-        response = getattr(caller.client, method)(f"/api/v1/{path}", headers=caller.headers)
-        assert response.status_code == 405
-        assert response.json()["error"] == "method_not_allowed"
-        assert "GET" in response["Allow"]
+    parts = {"store": "main", "agent": "a", "seq": 1, "batch_id": "x", "run_id": "x", "approval_id": "x"}
+    paths = routes.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    assert "/api/v1/token" in paths
+    for path, taken in paths.items():
+        address = path.format(**parts)
+        for method in {"get", "post", "put", "patch", "delete", "options"} - set(taken):
+            answer = caller.client.generic(method.upper(), address, headers=caller.headers)
+            assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed"), (method, path)
+            assert {one.lower() for one in answer["Allow"].split(", ")} == set(taken), (method, path)
+        assert caller.client.generic("PUT", address).status_code == 401, path
 
 
 def test_a_bug_is_answered_without_its_insides(

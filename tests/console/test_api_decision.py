@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from actions.digests import claim_digest
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
+from console.api import api as routes
 from console.models import Decision, Note
 from console.services.claims import claim as claim_by
 from console.services.deliver import deliver
@@ -51,6 +52,17 @@ def living_action(records: RecordWriter) -> RecordWriter:
     records.lease("billing-7", "pod-a:1:aaaa", 1, "live")
     records.action("billing-7", 1)
     return records
+
+
+def test_the_document_names_all_that_a_decision_says(memory: RecordWriter, ana: User, api: ApiFor) -> None:
+    memory.action("billing-7", 1)
+    schemas = routes.get_openapi_schema(path_prefix="/api/v1/")["components"]["schemas"]
+    agent = Api(create_agent_token("main", "billing-7"))
+
+    told = [api(ana).post(PATH, a_body()), api(ana).get(PATH), agent.get(PATH)]
+
+    assert [status for status, _ in told] == [201, 200, 200]
+    assert {name for _, body in told for name in body} <= set(schemas["DecisionOut"]["properties"])
 
 
 def test_a_decision_is_written(open_action: RecordWriter, ana: User, api: ApiFor) -> None:

@@ -174,24 +174,6 @@ def test_only_who_may_settle_it_changes_it_and_no_agent_does(
     )
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("DELETE", "runs", "GET, POST"),
-        ("POST", "runs/x", "GET"),
-        ("GET", "runs/x/cancel", "POST"),
-        ("PUT", "approvals/x", "GET, POST"),
-        ("POST", "runs/x/events", "GET"),
-    ],
-)
-def test_other_methods_are_refused_in_json(
-    memory: RecordWriter, ana: User, api: Caller, method: str, path: str, allowed: str
-) -> None:
-    caller = api(ana)
-    answer = caller.client.generic(method, f"/api/v1/{path}", headers=caller.headers)
-    assert (answer.status_code, answer["Allow"], answer.json()["error"]) == (405, allowed, "method_not_allowed")
-
-
 def test_a_misspelt_filter_and_an_odd_cursor_are_refused(memory: RecordWriter, ana: User, api: Caller) -> None:
     assert api(ana).get("runs", stauts="done")[0] == 422
     assert api(ana).get("runs", status="finished")[0] == 422

@@ -88,7 +88,7 @@ def test_every_error_of_it_is_a_503(memory: RecordWriter, ana: User, error: Exce
         raise error
 
     monkeypatch.setattr("console.views.action.current_decisions", broken)
-    monkeypatch.setattr("console.api.current_decisions", broken)
+    monkeypatch.setattr("console.api.actions.current_decisions", broken)
     for extra in ({}, HTMX):
         page = client.get(path_of(ref), headers=extra)
         assert page.status_code == 503

@@ -26,6 +26,7 @@ from actions.records import ActionRef
 from console.models import Hook, Incident, Inquiry, StoredVerdict
 from console.models.action_key import ActionKey
 from console.services import hooks, inquiries, resolve
+from console.services.asking import request_asking
 from console.services.decide import DecisionRequest, decide
 from console.services.hooks import SPARED, NewHook, make_hook, set_hook_secret
 from console.services.incidents import close_incident
@@ -259,7 +260,7 @@ def test_a_call_in_the_middle_of_a_question_is_not_lost(
     configure(amy, provider)
     hook = make_hook("payments", "generic", by=amy)
     ref = doubtful(postgres)
-    row = resolve.request_asking(ref, by=ana)
+    row = request_asking(ref, by=ana)
     provider.gate.clear()
 
     def ask() -> StoredVerdict | None:

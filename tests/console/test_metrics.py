@@ -19,6 +19,7 @@ from actions.resolvers.base import Reply
 from console import tasks, urls
 from console.models import CheckpointDelivery, Decision, Inquiry, StoredCheckpoint, StoreLook, Sweep, Tally, Verification
 from console.services import resolve, tallies
+from console.services.asking import request_asking
 from console.services.looks import look_at_stores
 from console.services.tokens import create_agent_token, create_user_token
 from tests.console import own_resolver as world
@@ -226,7 +227,7 @@ def test_resolvers_are_counted_by_name(memory: RecordWriter, own_resolver: None,
     world.ask(refs[0], ana)
     world.bring(reply=Reply.NO_ANSWER)
     world.ask(refs[1], ana)
-    assert resolve.ask(resolve.request_asking(refs[2], by=ana).pk) is None  # its turn has not come
+    assert resolve.ask(request_asking(refs[2], by=ana).pk) is None  # its turn has not come
 
     found = scrape(ana)
 

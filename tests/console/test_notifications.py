@@ -199,6 +199,24 @@ def test_a_proposal_is_told_to_those_who_may_approve_it_but_not_to_who_made_it(
     assert "IBAN" not in str(sent)
 
 
+def test_a_broken_glass_is_told_however_old_the_proposal_but_not_to_who_broke_it(memory: RecordWriter, person: Cast) -> None:
+    users = {name: person(name, "operator", email=f"{name}@example.com") for name in ("ann", "ben")}
+    for user in users.values():
+        notifications.set_own_mail(user, ["break_glass"], NEVER, time_zone="UTC")
+    made = a_decision(users["ann"])
+    Decision.objects.filter(pk=made.pk).update(created_at=timezone.now() - timedelta(days=30))
+    assert find() == 0
+
+    Decision.objects.filter(pk=made.pk).update(
+        state="waiting", broke_glass="nobody is awake", broke_glass_by="ben", updated_at=timezone.now()
+    )
+
+    assert find() == 1
+    (channel,) = Channel.objects.filter(notices__isnull=False)
+    assert channel.user == users["ann"]
+    assert find() == 0
+
+
 def test_an_incident_is_told_with_the_address_of_its_page(memory: RecordWriter, channel: Channel, slack: WebServer) -> None:
     inquiry = Inquiry.objects.create(store="main", agent="m-1", seq=1, tool="send_email")
     verdict = StoredVerdict.objects.create(

@@ -108,6 +108,20 @@ def test_a_sweep_enters_what_ended_since_the_one_before_with_nobody_watching(rec
     assert observed()[0].outcome == "done"
 
 
+def test_an_end_in_the_year_9999_keeps_no_other_from_being_entered(records: RecordWriter) -> None:
+    sent_to(records, ("m-1", 1), ("m-2", 1))
+    records.action("m-1", 1, status="done", written_epoch=3, ended_at="9999-12-31T23:59:59.5Z")
+    records.action("m-2", 1, status="failed", written_epoch=3)
+
+    assert sweep_ends() == 2
+
+    assert {(e.agent, e.outcome, "ended_at" in e.detail["after"]) for e in observed()} == {  # type: ignore[operator]
+        ("m-1", "done", False),
+        ("m-2", "failed", True),
+    }
+    assert sweep_ends() == 0
+
+
 def test_a_sweep_reads_nothing_of_a_store_that_did_not_move(memory: MemoryWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     sent_to(memory, ("m-1", 1))
     monkeypatch.setattr(get_store("main"), "read_actions", None)

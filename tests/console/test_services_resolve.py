@@ -22,11 +22,11 @@ from actions.records import Action, ActionRef, Entry, Turn
 from actions.times import format_rfc3339, from_datetime
 from console.models import Decision, Incident, Inquiry, StoredVerdict
 from console.services import incidents, inquiries, resolve
+from console.services.asking import NobodyToAsk, request_asking
 from console.services.decide import DecisionRequest, decide
 from console.services.evidence import find_contradiction, refs_with_verdict, standings_of
 from console.services.incidents import close_incident
 from console.services.policies import ChangedMeanwhile, InvalidPolicy, policy_of, save_policy
-from console.services.resolve import NobodyToAsk, request_asking
 from console.stores import get_store
 from tests.console.asking import PAYMENT, TOOL, PaymentProvider, configure, define, payment_provider
 from tests.console.conftest import Cast

@@ -21,8 +21,8 @@ from console import spans
 from console.env import Environment
 from console.models import Run, StoredVerdict
 from console.services import resolve
+from console.services.asking import request_asking
 from console.services.decide import DecisionRequest, decide
-from console.services.resolve import request_asking
 from console.services.run_claims import free_the_lost
 from console.services.runs import cancel_run, restart_run, resume_run
 from console.stores import get_store

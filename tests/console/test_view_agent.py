@@ -12,7 +12,7 @@ from django.template import Context, Template
 
 from console.services.decide import DecisionRequest, decide
 from console.services.observe import Observer
-from console.services.story import find_done
+from console.services.story import find_done, read_story
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.test_services_observe import a_lease
@@ -52,6 +52,17 @@ def test_who_holds_an_agent_is_never_drawn_without_whether_its_store_can_say() -
     assert [path.name for path in templates if re.search(r"include\s+.agents/_lease", path.read_text())] == []
     with pytest.raises(AttributeError):
         Template("{% load settle %}{% lease_of forgotten %}").render(Context())
+
+
+def test_a_turn_of_the_year_1_keeps_nobody_from_those_below_it(memory: RecordWriter) -> None:
+    memory.turns("m-1", 60)
+    memory.turn("m-1", 30, at="0001-01-01T00:00:00Z")
+
+    first = read_story(get_store("main"), "m-1")
+    second = read_story(get_store("main"), "m-1", cursor=first.next)
+
+    assert [one.number for one in (*first.events, *second.events)] == list(range(60, 0, -1))
+    assert second.next is None
 
 
 def test_the_time_line_is_paged_and_tells_everything_once(memory: RecordWriter, ana: User) -> None:

@@ -20,7 +20,7 @@ from actions.records import ActionRef
 from actions.store.memory import MemoryStore
 from console.models import Inquiry, Pace, StoredVerdict
 from console.services import resolve
-from console.services.resolve import MAX_ASKED_AT_ONCE, open_calls_of, request_asking, request_asking_many
+from console.services.asking import MAX_ASKED_AT_ONCE, QUEUED, open_calls_of, request_asking, request_asking_many
 from console.stores import get_store
 from tests.console.asking import PaymentProvider, configure, define, payment_provider
 from tests.console.conftest import Cast, MemoryWriter
@@ -261,7 +261,7 @@ def test_a_bulk_request_is_the_same_question_as_a_single_one(payments: list[Acti
         assert getattr(single, name) == getattr(outcome.inquiry, name)
     assert single.queued_until
     assert single.due_at
-    assert single.queued_until - single.due_at == resolve.QUEUED
+    assert single.queued_until - single.due_at == QUEUED
 
 
 # --- what one agent left open ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from django.db import connections
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 
+from console import watch
 from console.views import events
 from console.watch import watcher
 from tests.console.conftest import MemoryWriter
@@ -94,7 +95,8 @@ def test_it_ends_when_the_person_goes_out(memory: RecordWriter, ana: User) -> No
 def test_it_ends_by_itself_so_that_lost_rights_are_noticed(
     memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "LONGEST_S", 1.5)  # longer than the first word may take
+    monkeypatch.setattr(watch, "FIRST_LOOK_S", 0.05)
+    monkeypatch.setattr(events, "LONGEST_S", 2.0)  # longer than the first word may take
 
     async def run() -> list[bytes]:
         return [line async for line in lines(await listen(client))]

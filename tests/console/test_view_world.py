@@ -13,6 +13,7 @@ from actions.records import ActionRef
 from actions.resolvers.base import Canary, MatchedBy, Reply
 from console.models import Decision, DecisionState, Incident, Inquiry, Note, StoredVerdict
 from console.services import resolve
+from console.services.asking import request_asking
 from console.services.decide import DecisionRequest, decide
 from console.services.evidence import standings_of
 from console.services.inquiries import look_again
@@ -201,7 +202,7 @@ def test_an_idempotent_call_says_what_its_agent_will_do(asked: ActionRef, memory
 
 
 def test_the_panel_tells_trouble_and_giving_up(asked: ActionRef, ana: User, amy: User) -> None:
-    resolve.request_asking(asked, by=ana)
+    request_asking(asked, by=ana)
     client = browser(ana)
     world.define(amy, values={"callable": world.PATH}, is_enabled=False)
     resolve.ask(Inquiry.objects.get().pk)
@@ -326,7 +327,7 @@ def test_a_row_says_the_newest_verdict_in_a_few_words(asked: ActionRef, memory: 
     for ref, brings in zip(refs, found, strict=False):
         world.bring(*brings.pop("matches", ()), **brings)  # type: ignore[misc]
         world.ask(ref, ana)
-    resolve.request_asking(refs[4], by=ana)
+    request_asking(refs[4], by=ana)
 
     html = browser(ana).get("/").content.decode()
 

@@ -16,7 +16,8 @@ from actions.errors import StoreUnavailable
 from actions.records import Action, ActionStatus
 from actions.store import open_agent_store
 from actions.store.base import AgentStore
-from agents.harness import NO_RESOLVER, DurableAgent, End
+from agents.ends import NO_RESOLVER
+from agents.harness import DurableAgent, End
 from agents.tools import EndUnrecorded, durable, settle
 from local import postgres
 from local.processes import wait_until

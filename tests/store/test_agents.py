@@ -711,8 +711,8 @@ def test_a_write_that_arrives_after_it_was_looked_for_keeps_its_number(backend: 
         store.lose_before = True
         with pytest.raises(StoreUnavailable):
             agent.begin_action("send_email", {"to": "ann"}, "external")
-        late = agent._doubt.plan.changes  # type: ignore[union-attr]
-        agent._clear_doubt(agent._doubt)  # type: ignore[arg-type]
+        late = agent._writes.doubt.plan.changes  # type: ignore[union-attr]
+        agent._writes.clear_doubt(agent._writes.doubt)  # type: ignore[arg-type]
         assert agent.lease is not None
         store_of(backend).write(agent.lease, late)
 
@@ -730,7 +730,7 @@ def test_a_write_that_surely_failed_is_no_doubt(backend: Backend) -> None:
     with process(cast("AgentStore", Down(store_of(backend)))) as agent:
         with pytest.raises(StoreUnavailable):
             agent.record_turn("user", "hello")
-        assert agent._doubt is None
+        assert agent._writes.doubt is None
     assert backend.recall.record_ids() == []
 
 

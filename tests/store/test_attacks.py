@@ -14,7 +14,8 @@ from actions.records import ChainHead, Link, NewEntry
 from actions.store.audit import GENESIS, Anchor, link_hash, read_entry, verify_chain
 from actions.store.base import ActionStore
 from actions.store.memory import MemoryStore
-from actions.store.mongo import MongoStore, _entry_fields
+from actions.store.mongo import MongoStore
+from actions.store.mongo_entries import fields_of
 from actions.store.postgres_rows import entry_columns
 
 Links = list[Link]
@@ -162,9 +163,9 @@ def _overwrite_rows(store: ActionStore, links: Links, head: ChainHead) -> None:
 
 
 def _overwrite_documents(store: MongoStore, links: Links, head: ChainHead) -> None:
-    with store._connect() as db:
+    with store._database.connect() as db:
         db["settle_audit_entries"].delete_many({"chain": head.chain})
         for link in links:
-            fields = {**_entry_fields(read_entry(link)), "number": Int64(link.number), "text": link.text}
+            fields = {**fields_of(read_entry(link)), "number": Int64(link.number), "text": link.text}
             db["settle_audit_entries"].insert_one({**fields, "prev": link.prev, "hash": link.hash})
         db["settle_audit_head"].update_one({"_id": head.chain}, {"$set": {"number": Int64(head.number), "hash": head.hash}})
