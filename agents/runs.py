@@ -195,9 +195,12 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
     )
 
 
-def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version: int) -> str:
-    """What an approval is bound to: tool, whole arguments and the rule that asked. SHA-256 of canonical JSON, hex."""
-    rule = [gate.when, list(gate.allowed), gate.needs_another, type_version]
+def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version: int, cancels: int = 0) -> str:
+    """What an approval is bound to: tool, whole arguments and the rule that asked. SHA-256 of canonical JSON, hex.
+
+    `cancels`: how often the run was cancelled so far; who agreed before somebody stopped it did not agree to its going on.
+    """
+    rule = [gate.when, list(gate.allowed), gate.needs_another, type_version, *([cancels] if cancels else [])]
     text = json.dumps([tool, args, rule], sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 

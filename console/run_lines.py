@@ -45,6 +45,7 @@ _LABELS: Mapping[str, str] = {
     "calls": "calls",
     "open_calls": "in doubt",
     "cost": "cost",
+    "lost_cost": "of it in lost attempts",
     "busy_ms": "took",
     "compensates": "takes back call",
     "call": "call",

@@ -262,8 +262,8 @@ def _gestures(found: Run, *, is_known: bool) -> list[Gesture]:
     if found.status == RunStatus.DONE or is_undoing(found):
         return []
     if found.status in (RunStatus.FAILED, RunStatus.CANCELLED):
-        ways = [RESTART] if found.undoing else [RESUME, RESTART]
-        return [*ways, MARK] if is_known else [MARK]
+        ways = [*([] if found.undoing or found.restarts.exists() else [RESUME]), RESTART] if is_known else []
+        return ways if found.undoing else [*ways, MARK]
     return [CANCEL, MARK]
 
 

@@ -21,8 +21,7 @@ from tests.browser.conftest import SignedIn
 from tests.browser.live import open_live, quiet
 from tests.browser.test_every_page import troubles
 from tests.console import run_kinds
-from tests.console.runs import PAY_MUCH, drive, start
-from tests.console.shown_runs import a_run, an_approval, an_event
+from tests.console.runs import PAY_MUCH, a_run, an_approval, an_event, drive, start
 from tests.console.workers import wait_for
 from tests.recall_writer import RecallWriter
 
