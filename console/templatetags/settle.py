@@ -45,7 +45,7 @@ class HasLease(Protocol):
 KEPT_CHARS, KEPT_TEXTS = 400, 4_096
 """Of texts up to so long, so many stay as they are drawn."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_ID = re.compile(r"(?<![\w@./-])(?=[\w-]{0,15}\d)([^\W_]+(?:-[^\W_]+){1,3})(?![\w@/-]|\.\w)", re.ASCII)
+_ID = re.compile(r"(?<![\w@.:/-])(?=[\w-]{0,15}\d)([^\W_]+(?:-[^\W_]+){1,3})(?![\w@/-]|[.:]\w)", re.ASCII)
 """Order numbers, agents, keys such as `A-17`, `billing-agent-2`: browsers break lines at the hyphen."""
 _LONGEST_ID = 24
 
