@@ -9,11 +9,13 @@ from typing import Any
 
 from actions.limits import check_end_status, clean_text, value_text
 from actions.records import Action, ActionClass, ActionStatus
+from actions.redaction import redact_text
 
 log = logging.getLogger(__name__)
 
 PURE_GIVEN_UP = "interrupted; pure, not run again"
 NO_RESOLVER = "interrupted; no resolver to check whether it happened"
+MAX_PROBLEM = 400
 COULD_NOT_TELL = "could not tell whether it happened"
 
 
@@ -59,3 +61,13 @@ def ask(resolver: Resolver | None, action: Action) -> End:
         log.exception("the resolver could not tell about action %s of agent %s", action.seq, action.agent)
         return End("unknown")
     return end
+
+
+def one_line(exc: BaseException) -> str:
+    """Its type and the first line of what it says, redacted: never a trace."""
+    try:
+        said = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+    except Exception:  # an exception whose own text raises
+        said = ""
+    text = redact_text(f"{type(exc).__name__}: {said}" if said else type(exc).__name__)
+    return text if len(text) <= MAX_PROBLEM else f"{text[: MAX_PROBLEM - 1]}…"

@@ -35,7 +35,7 @@ from bench.pages import bench_pages
 from bench.plan import Plan, make_plan
 from bench.reads import bench_action, bench_queue
 from bench.report import Report, render
-from bench.results import FILE, write_results
+from bench.results import FILE, readme_table, write_results
 from bench.settle import bench_settle
 from bench.shape import Shape
 from local.processes import ServerError
@@ -59,6 +59,7 @@ FAILURES = (ServerError, ActionsError, OSError, psycopg.Error, httpx.HTTPError, 
 FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 OWN_DATA = frozenset({"audit", "documents", "growth", "flower", "memory"})
 """Benchmarks that bring their own: records would only be laid for nothing."""
+README = "readme"
 KILL = "kill"
 CHAOS = "chaos"
 TRIALS = {"quick": 1, "usual": 20, "full": 20}
@@ -66,6 +67,9 @@ TRIALS = {"quick": 1, "usual": 20, "full": 20}
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
+    if args.name == README:
+        print(readme_table(FILE))
+        return 0
     if args.name == CHAOS:
         runs, seconds = chaos.EFFORTS[args.effort]
         return chaos.main(chaos.Asked(runs=runs, seconds=seconds, seed=args.seed, file=args.json), tell)
@@ -119,18 +123,27 @@ def show(report: Report, file: Path | None) -> None:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run bench", description="How long an operator waits, beside the real Recall client.")
+    parser = argparse.ArgumentParser(
+        prog="run bench",
+        description="What Settle costs and how it grows, beside the real Recall client. Without a NAME everything is measured, and the run "
+        "writes its own section of bench/RESULTS.md; a NAME alone prints and writes nothing.",
+        epilog="Without --quick or --full: stores of up to 100,000 actions, some ten minutes for everything.",
+    )
     parser.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
-        choices=[*BENCHES, KILL, CHAOS],
-        help=f"{KILL}, {CHAOS}, or one of {', '.join(BENCHES)}; without it all of these",
+        choices=[*BENCHES, README, KILL, CHAOS],
+        help=f"one of {', '.join(BENCHES)}; or {README}: the README's table, out of bench/RESULTS.md, nothing is measured; or {KILL}, {CHAOS}",
     )
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", dest="effort", action="store_const", const="quick", help="fewer samples; under two minutes")
     effort.add_argument(
-        "--full", dest="effort", action="store_const", const="full", help="a million actions, every agent resumed"
+        "--full",
+        dest="effort",
+        action="store_const",
+        const="full",
+        help="a million actions, every agent resumed; some twenty minutes",
     )
     parser.add_argument(
         "--jobs", type=_positive, metavar="N", help="so many at once: settles, on both sides (1), or trials of kill (4)"

@@ -193,7 +193,6 @@ def _trips(ground: Ground, agent: str, *, calls: int = 1) -> int:
 def _crashes(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None:
     """From SIGKILL in the middle of a call until a process that is already there has the agent and its briefing; most of it is the lease."""
     forks = Forks(PRELOADED)
-    times = max(1, plan.resumes // 100)
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
         stores = {url: stack.enter_context(contextlib.closing(open_agent_store(url))) for url in (ground.url, mongo_url)}
@@ -203,7 +202,7 @@ def _crashes(ground: Ground, plan: Plan, report: Report, mongo_url: str) -> None
             "Recall": (die_as_theirs, ground.url, lambda agent: _come_back_as_theirs(client, agent)),
             ON_MONGO: (die_as_ours, mongo_url, lambda agent: _come_back(stores[mongo_url], agent)),
         }
-        for _ in range(times):
+        for _ in range(plan.crashes):
             for name, (die, url, come_back) in sides.items():
                 agent = f"crash-{uuid4().hex[:16]}"
                 if (code := forks.run(die, url, agent)) != -signal.SIGKILL:

@@ -27,6 +27,7 @@ from local.postgres import Postgres
 COLLECTION = "recall_lexical_v1_agents"
 TABLE = sql.Identifier("recall", COLLECTION)
 DATABASE = "bench"
+TOLD_EVERY = 200_000  # records: a long run says how far it is
 WARM_UP = 8  # the driver prepares a statement on the server at its sixth use
 
 
@@ -39,6 +40,7 @@ class Ground:
     lives: list[Life]
     versions: dict[str, str]
     log: Path
+    tell: Callable[[str], None]  # how far a long piece of work is
     name: str = DATABASE  # of its database
 
     @contextlib.contextmanager
@@ -88,7 +90,7 @@ class Ground:
     def add(self, agents: Sequence[Life]) -> None:
         """More agents by COPY, while the indexes stand. Nobody else may write meanwhile."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            _copy_records(connection, agents, self.shape.seed)
+            _copy_records(connection, agents, self.shape.seed, self.tell)
             _fill_leases(connection, agents)
         self.vacuum()
 
@@ -153,11 +155,11 @@ def laid(shape: Shape, tell: Callable[[str], None]) -> Iterator[Ground]:
 
 
 @contextlib.contextmanager
-def laid_beside(ground: Ground, name: str, shape: Shape, tell: Callable[[str], None]) -> Iterator[Ground]:
+def laid_beside(ground: Ground, name: str, shape: Shape) -> Iterator[Ground]:
     """Another store in a database of its own on the same server; dropped afterwards."""
     server = Postgres.from_url(ground.url)
     try:
-        yield _filled(server.create_database(name), name, shape, ground.log, tell)
+        yield _filled(server.create_database(name), name, shape, ground.log, ground.tell)
     finally:
         server.drop_database(name)
 
@@ -168,11 +170,11 @@ def _filled(url: str, name: str, shape: Shape, log: Path, tell: Callable[[str], 
         recall = client.server_version
     began = time.monotonic()
     agents = lives(shape)
-    rows = _fill(url, agents, shape.seed)
+    rows = _fill(url, agents, shape.seed, tell)
     with contextlib.closing(open_store(url, name="main")) as store:
         store.prepare(index=True)
-    tell(f"{rows:,} records of {shape.agents:,} agents in {time.monotonic() - began:.1f} s")
-    return Ground(url=url, shape=shape, lives=agents, versions=_versions(url) | {"recall": recall}, log=log, name=name)
+    tell(f"  {rows:,} records of {shape.agents:,} agents in {time.monotonic() - began:.1f} s")
+    return Ground(url=url, shape=shape, lives=agents, versions=_versions(url) | {"recall": recall}, log=log, tell=tell, name=name)
 
 
 def _log_of(home: Path) -> Path:
@@ -195,7 +197,7 @@ def _versions(url: str) -> dict[str, str]:
     }
 
 
-def _fill(url: str, agents: Sequence[Life], seed: int) -> int:
+def _fill(url: str, agents: Sequence[Life], seed: int, tell: Callable[[str], None]) -> int:
     """All rows by COPY; indexes are dropped before and made anew after, as they were."""
     with psycopg.connect(url, autocommit=True) as connection:
         indexes = connection.execute(
@@ -205,7 +207,7 @@ def _fill(url: str, agents: Sequence[Life], seed: int) -> int:
         ).fetchall()
         for name, _ in indexes:
             connection.execute(f"DROP INDEX {name}".encode())
-        count = _copy_records(connection, agents, seed)
+        count = _copy_records(connection, agents, seed, tell)
         for _, definition in indexes:
             connection.execute(definition.encode())
         _fill_leases(connection, agents)
@@ -213,7 +215,7 @@ def _fill(url: str, agents: Sequence[Life], seed: int) -> int:
     return count
 
 
-def _copy_records(connection: psycopg.Connection[Any], agents: Sequence[Life], seed: int) -> int:
+def _copy_records(connection: psycopg.Connection[Any], agents: Sequence[Life], seed: int, tell: Callable[[str], None]) -> int:
     count = 0
     connection.execute(sql.SQL("ALTER TABLE {} ALTER embedding SET DEFAULT array_fill(0, ARRAY[256])::vector").format(TABLE))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} (id, metadata) FROM STDIN").format(TABLE)) as copy:
@@ -221,6 +223,8 @@ def _copy_records(connection: psycopg.Connection[Any], agents: Sequence[Life], s
             for record_id, metadata in records(life, seed):
                 copy.write_row((record_id, json.dumps(metadata, ensure_ascii=False)))
                 count += 1
+                if count % TOLD_EVERY == 0:
+                    tell(f"  {count:,} records ...")
     connection.execute(sql.SQL("ALTER TABLE {} ALTER embedding DROP DEFAULT").format(TABLE))
     connection.execute("UPDATE recall.recall_collections SET revision = revision + %s WHERE name = %s", [count, COLLECTION])
     return count

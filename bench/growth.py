@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 from uuid import uuid4
 
@@ -40,7 +40,8 @@ def bench_growth(ground: Ground, plan: Plan, report: Report) -> None:
     """Each size in a database and under a web process of its own; the calls that are open come on top of it, few and then more."""
     for size in plan.sizes:
         shape = Shape(agents=max(20, size // 20), actions=size, open_actions=0, turns=size // 10, prefix="past")
-        with laid_beside(ground, f"growth_{size}", shape, lambda line: None) as at:
+        ground.tell(f"  {size:,} actions")
+        with laid_beside(ground, f"growth_{size}", shape) as at:
             at.add([TALKER])
             with at.store() as store:
                 fill(at.url, store.read_head(), min(ENTRIES, size // 4))
@@ -57,10 +58,12 @@ def _measure_size(at: Ground, console: Console, inside: Inside, plan: Plan, repo
     for step, open_calls in enumerate(plan.opens):
         at.add(_opened(open_calls - there, f"open{step}"))
         there = open_calls
+        at.tell(f"  {size:,} actions, {open_calls:,} open: pages, settles")
         measured = Place(at, console, inside, plan, report, size, open_calls)
         measured.pages()
         measured.settle()
         if step == min(1, len(plan.opens) - 1):
+            at.tell("  without our index, before a vacuum, beside Django's admin")
             measured.without_index()
             measured.with_dead_rows()
             measure_admin(at, report, size, open_calls, times=plan.pages)
@@ -77,20 +80,19 @@ class Place:
         self._server = Postgres.from_url(at.url)
 
     def pages(self) -> None:
-        browser = self._console.browser
         action = self._first_in_doubt()
         deep = f"/?{urlencode({'cursor': self._middle()})}"
-        self._page(FIRST, lambda: browser.get("/"), template="/")
-        self._page("queue, its rows by htmx", lambda: browser.get("/", headers=PIECE))
-        self._page("queue, a page in the middle", lambda: browser.get(deep))
-        self._page("queue, of a tool", lambda: browser.get("/?tool=send_email"))
-        self._page("queue, with a text", lambda: browser.get("/?text=refund"))
+        self._page(FIRST, "/")
+        self._page("queue, its rows by htmx", "/", headers=PIECE)
+        self._page("queue, a page in the middle", deep)
+        self._page("queue, of a tool", "/?tool=send_email")
+        self._page("queue, with a text", "/?text=refund")
         views = self._inside.ask("make_views", user=USER)
-        self._page("queue, with the counts of 3 views", lambda: browser.get("/"))
+        self._page("queue, with the counts of 3 views", "/")
         self._inside.ask("remove_views", user=USER, numbers=views)
-        self._page("an action", lambda: browser.get(f"/actions/main/{action.agent}/{action.seq}/"))
-        self._page("an agent with 5,000 turns", lambda: browser.get(f"/agents/main/{TALKER.agent}/"))
-        self._page("the history", lambda: browser.get("/history/"))
+        self._page("an action", f"/actions/main/{action.agent}/{action.seq}/")
+        self._page("an agent with 5,000 turns", f"/agents/main/{TALKER.agent}/")
+        self._page("the history", "/history/")
 
     def settle(self) -> None:
         """Of agents that come on top, so that as many stay open. Beside it the store's own transaction, without the console."""
@@ -132,7 +134,7 @@ class Place:
             if found is None:
                 raise ServerError("growth: the partial index of open actions is not there")
             connection.execute(b"DROP INDEX " + found[0].encode())
-            self._page(f"{FIRST}, without our index", lambda: self._console.browser.get("/"))
+            self._page(f"{FIRST}, without our index", "/", is_judged=False)
             connection.execute(found[1].encode())
         self._at.vacuum()
 
@@ -148,13 +150,19 @@ class Place:
                 ).format(TABLE),
                 ['{"status": "done"}', f"gone{self._open_calls}-%"],
             )
-            self._page(f"{FIRST}, before a vacuum", lambda: self._console.browser.get("/"))
+            self._page(f"{FIRST}, before a vacuum", "/", is_judged=False)
             connection.execute(sql.SQL("ALTER TABLE {} RESET (autovacuum_enabled)").format(TABLE))
         self._at.vacuum()
 
-    def _page(self, name: str, fetch: Callable[[], httpx.Response], *, template: str = "") -> None:
+    def _page(self, name: str, path: str, *, headers: Mapping[str, str] | None = None, is_judged: bool = True) -> None:
+        def fetch() -> httpx.Response:
+            return self._console.browser.get(path, headers=headers)
+
         require_ok(fetch())
-        self._keep(name, measure(fetch, times=self._plan.pages, warm_up=1), fetch, template=template)
+        row = self._keep(name, measure(fetch, times=self._plan.pages, warm_up=1), fetch)
+        judged_at = self._plan.sizes[-1], self._plan.opens[min(1, len(self._plan.opens) - 1)]
+        if is_judged and (self._size, self._open_calls) == judged_at:
+            self._judge_page(row, path, headers or {})
 
     def _keep(
         self,
@@ -164,8 +172,7 @@ class Place:
         *,
         floor: float | None = None,
         note: str = "",
-        template: str = "",
-    ) -> None:
+    ) -> Row:
         answers: list[httpx.Response] = []
         told = overhear(self._server, self._at.log, lambda: answers.append(work()))
         if floor is None:
@@ -186,15 +193,11 @@ class Place:
             note="; ".join(filter(None, notes)),
         )
         self._report.rows.append(row)
-        if template and (self._size, self._open_calls) == (
-            self._plan.sizes[-1],
-            self._plan.opens[min(1, len(self._plan.opens) - 1)],
-        ):
-            self._judge_template(row, template)
+        return row
 
-    def _judge_template(self, row: Row, path: str) -> None:
-        """The page in a process without HTTP, with the time that its templates take."""
-        told = self._inside.ask("time_template", user=USER, path=path, times=self._plan.pages, headers={})
+    def _judge_page(self, row: Row, path: str, headers: Mapping[str, str]) -> None:
+        """The page in a process without HTTP, with the time that its templates take: together with its statements, the floor of the page."""
+        told = self._inside.ask("time_template", user=USER, path=path, times=self._plan.pages, headers=dict(headers))
         drawn = statistics.median(told["template"])
         self._report.rows += [
             make_row("templates", f"{row.name}: the whole, without HTTP", told["whole"]),
@@ -233,6 +236,7 @@ def _opened(count: int, prefix: str) -> list[Life]:
 
 def _measure_most(at: Ground, console: Console, inside: Inside, plan: Plan, report: Report, at_rest: float) -> None:
     """In the largest store with the most open: what many do at once, and what workers do."""
+    at.tell("  many at once: browsers, operators, a batch, a sweep")
     measure_fan_out(at, console, report, browsers=plan.browsers, fetchers=plan.fetchers, times=plan.changes)
     measure_crowd(at, console, inside, report, calls=plan.crowd, seconds=plan.crowd_s)
     _bulk(at, inside, plan, report)

@@ -22,9 +22,7 @@ from local.processes import ServerError
 ROOT = Path(__file__).resolve().parent.parent
 WEB_MB, DEMO_MB = 160, 600
 READY_S = 120
-_NOT_TAKEN = shutil.ignore_patterns(
-    ".venv", ".git", ".data", ".tools", "node_modules", "__pycache__", ".*_cache", "tests", "docs"
-)
+_NOT_TAKEN = shutil.ignore_patterns(".venv", ".git", ".data", ".tools", "node_modules", ".*_cache", "tests", "docs")
 
 
 def pss_mb(pid: int) -> float:

@@ -15,6 +15,7 @@ class Plan:
     reads: int
     settles: int
     resumes: int
+    crashes: int  # of each side, each as long as a lease
     jobs: int
     entries: int = 20_000  # of the history that `audit` walks
     sizes: tuple[int, ...] = (10_000, 100_000)  # actions in the stores of `growth`
@@ -32,13 +33,14 @@ class Plan:
 
 
 def make_plan(effort: str, jobs: int) -> Plan:
-    """`quick` (under two minutes), `usual`, or `full`: the goals' data, more samples and a longer history in the last."""
+    """`quick` (under two minutes), `usual`, or `full`: a million actions in the largest store, every agent resumed, a longer history."""
     if effort == "quick":
         return Plan(
             shape=Shape(actions=20_000, turns=10_000),
             reads=6,
             settles=20,
             resumes=60,
+            crashes=1,
             jobs=jobs,
             entries=2_500,
             sizes=(1_000, 10_000),
@@ -52,17 +54,18 @@ def make_plan(effort: str, jobs: int) -> Plan:
         )
     if effort == "full":
         return Plan(
-            shape=Shape(actions=1_000_000, turns=600_000),
-            reads=200,
-            settles=400,
+            shape=Shape(),
+            reads=60,
+            settles=300,
             resumes=10_000,
+            crashes=10,
             jobs=jobs,
-            entries=1_000_000,
+            entries=250_000,
             sizes=(10_000, 100_000, 1_000_000),
             opens=(50, 500, 5_000),
-            pages=40,
+            pages=12,
             crowd=6_000,
             crowd_s=30.0,
-            tasks=100_000,
+            tasks=20_000,
         )
-    return Plan(shape=Shape(), reads=100, settles=200, resumes=1_000, jobs=jobs, entries=100_000)
+    return Plan(shape=Shape(), reads=60, settles=200, resumes=1_000, crashes=5, jobs=jobs, entries=50_000)

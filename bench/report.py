@@ -20,7 +20,7 @@ class Row:
     p50: float
     p95: float
     max: float
-    round_trips: int | None = None  # statements
+    round_trips: int | None = None  # statements, BEGIN and COMMIT among them
     note: str = ""
     unit: str = "ms"
     rows_read: int | None = None  # that scans touched
@@ -113,7 +113,7 @@ def tables(report: Report) -> list[Table]:
     grown = [row for row in report.rows if row.actions is not None]
     found: list[Table] = []
     if plain:
-        head = ("bench", "what", "n", "p50 ms", "p95 ms", "max ms", "trips", "")
+        head = ("bench", "what", "n", "p50 ms", "p95 ms", "max ms", "statements", "")
         found.append(("", head, [_plain(row) for row in plain]))
     if grown:
         found += [_growth(grown), _details(grown)]
@@ -144,7 +144,7 @@ def _growth(rows: Sequence[Row]) -> Table:
 
 
 def _details(rows: Sequence[Row]) -> Table:
-    head = ("what", "actions", "open", "n", "p50", "p95", "max", "trips", "rows read", "kB", "bare ms", "of it", "")
+    head = ("what", "actions", "open", "n", "p50", "p95", "max", "statements", "rows read", "kB", "bare ms", "of it", "")
     body: list[tuple[str, ...]] = [
         (
             row.name,

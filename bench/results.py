@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from bench.report import TEXT_COLUMNS, Report, say_data, tables
@@ -13,6 +14,19 @@ from bench.report import TEXT_COLUMNS, Report, say_data, tables
 FILE = Path(__file__).with_name("RESULTS.md")
 HEAD = "# What Settle costs\n\nWritten by `./run bench`, never by hand: each kind of run replaces its own section.\n"
 ORDER = ("full", "usual", "quick")
+README_LINES = (
+    ("settle: p50", "settle", "one decision, closed, told and audited, in parts of Recall's resume, end, turn and release"),
+    ("calls: begin + end", "calls", "begin + end of a call, in parts of Recall's client"),
+    ("learn: ", "learn", "every open call of 10,000 agents, times faster than resuming each"),
+    ("growth: queue, first page at", "growth", "the queue's first page beside its floor"),
+    ("growth: queue, first page, ", "growth", "the same in the largest store, in parts of the smallest"),
+    ("growth: settle, ", "growth", "a settle through the API, likewise"),
+    ("crowd: settles lost", "growth", "eight operators at once, each call offered to two: lost"),
+    ("crowd: settles doubled", "growth", "doubled"),
+    ("memory: a web process", "growth", "a web process after all of that"),
+    ("memory: the whole demo", "memory", "the whole demo"),
+)
+"""How the goal begins, which benchmark finds it, and what the README calls it."""
 
 
 def write_results(file: Path, report: Report, *, effort: str, seconds: float) -> None:
@@ -57,6 +71,30 @@ def machine() -> str:
         f"load {os.getloadavg()[0]:.1f} at the end",
     ]
     return ", ".join(parts)
+
+
+def readme_table(file: Path) -> str:
+    """The table of the README: of each line the goal as the largest run found it, with the command that finds it again."""
+    found = {effort: _goals(_section(file.read_text(), effort)) for effort in ORDER} if file.exists() else {}
+    lines = []
+    for beginning, bench, what in README_LINES:
+        effort, goal = next(
+            ((effort, goal) for effort in ORDER for goal in found.get(effort, ()) if goal[0].startswith(beginning)), ("", None)
+        )
+        if goal is not None:
+            option = "" if effort == "usual" else f" --{effort}"
+            said = f"{goal[2]}{'' if goal[3] == 'met' else ' (missed)'}"
+            lines.append(_cells((what, goal[1], said, f"`./run bench {bench}{option}`")))
+    return "\n".join([_cells(("what", "wanted", "found", "by")), _cells(["---"] * 4), *lines])
+
+
+def _goals(section: str) -> list[list[str]]:
+    """The rows of the first table: goal, wanted, found, whether it is met."""
+    lines = section.partition("| goal |")[2].splitlines()[2:]
+    return [
+        [cell.strip(" *").replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in takewhile(lambda line: line.startswith("|"), lines)
+    ]
 
 
 def _as_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -38,6 +38,11 @@ def run_types() -> dict[str, RunType]:
         return _known
 
 
+def is_any() -> bool:
+    """Whether the settings name any; imports nothing."""
+    return bool(settings.RUN_TYPES)
+
+
 def find_run_type(name: str) -> RunType:
     """Raises UnknownRunType."""
     kind = run_types().get(name)

@@ -13,7 +13,6 @@ from kombu.exceptions import OperationalError
 
 from actions.store.checkpoints import Checkpoint
 from console.services import (
-    advancing,
     anchoring,
     approvals,
     batches,
@@ -99,6 +98,8 @@ _WORTH_S = settings.RUN_QUEUED_S + 10
 @shared_task(name="console.tasks.advance_run", soft_time_limit=0, expires=_WORTH_S)
 def advance_run(run_pk: int) -> None:
     """One step of a run; the next one is the next task's."""
+    from console.services import advancing  # LangGraph, which a web process that sends tasks does not need
+
     if advancing.advance_run(run_pk):
         send_runs([run_pk])
 
@@ -142,9 +143,13 @@ def sweep_inquiries() -> None:
 
 @shared_task(name="console.tasks.recheck_failed")
 def recheck_failed() -> None:
-    """Look again at what was written as failed a day ago, and enter what is not said yet of the incidents that came of it."""
+    """Look again at what was written as failed a day ago, and enter what is not said yet of the incidents that came of it.
+
+    And forget whom we told of what long ago.
+    """
     inquiries.recheck_failed()
     incidents.sweep_incidents()
+    notifications.prune()
     note_sweep("recheck")
 
 

@@ -19,9 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import FrameType
 
-import psycopg
-from pymongo.errors import PyMongoError
-
 from actions.errors import StoreError
 from actions.records import Action, ActionClass, ActionStatus
 from demo import cast, console, databases, records
@@ -74,10 +71,10 @@ def main(argv: list[str]) -> int:
         problem = f"{str(exc).splitlines()[0].rstrip(':')}; logs are in {home.folder}"
     except PermissionError as exc:
         problem = f"this user may not write {exc.filename}; give it to them, or run the demo as its owner"
-    except (OSError, psycopg.Error, PyMongoError, StoreError) as exc:
+    except (OSError, StoreError) as exc:
         problem = " ".join(str(exc).split())
     except Exception as exc:
-        problem = unexpected(home, exc)
+        problem = " ".join(str(exc).split()) if databases.is_of_a_driver(exc) else unexpected(home, exc)
     print(f"demo: {problem}", file=sys.stderr)
     return 1
 
@@ -279,10 +276,12 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
     """Wait until every agent has played its part, the address answers, and each store has enough calls in doubt, by the API, and nobody
     in flight who was killed: for a few seconds a lease outlives its process."""
 
+    began = time.monotonic()
+
     def is_ready() -> bool:
         stage.pump()
         face.require_alive()
-        return stage.is_over and face.answers() and all(map(is_quiet, stores)) and face.works()
+        return stage.is_over and face.answers() and all(map(is_quiet, stores)) and face.works(token, since=began)
 
     def is_quiet(store: str) -> bool:
         killed = {part.agent for part in parts if part.store == store and part.kill_in}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from celery import Celery
 
 from demo.addresses import Addresses, action_stores
 from demo.home import Home, Refused, Secrets
@@ -20,6 +21,7 @@ from demo.stage import ROOT, inherited
 from local.processes import ProcessGroup
 
 PROVIDERS = "providers"
+_SWEEP_AGE = re.compile(r'^settle_sweep_age_seconds\{sweep="sweep"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +55,8 @@ class Console:
         """Start the web server, one worker, and beat beside it: inside the worker it could die and nobody would notice."""
         line = ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"]
         self._spawn("web", [*line, "--timeout-graceful-shutdown", "3"])  # a page that is left open would keep it for ever
-        self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "2", "--loglevel", "info"])
-        beat = ["celery", "--app", "console", "beat", "--schedule", str(self.home.schedule), "--pidfile", ""]
+        self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "1", "--loglevel", "info"])
+        beat = ["celery", "--app", "console.beat", "beat", "--schedule", str(self.home.schedule), "--pidfile", ""]
         self._spawn("beat", [*beat, "--loglevel", "info"])
 
     def _spawn(self, name: str, module: list[str], more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -80,10 +82,11 @@ class Console:
         except httpx.HTTPError:
             return False
 
-    def works(self) -> bool:
-        """Whether a worker takes tasks: who asks a resolver right after the start should not wait for that."""
-        with Celery(broker=self.environment["CELERY_BROKER_URL"], set_as_current=False) as app:
-            return bool(app.control.ping(timeout=0.2, limit=1))
+    def works(self, token: str, *, since: float) -> bool:
+        """Whether a worker has swept since a moment of time.monotonic: who asks a resolver right after it should not wait for that."""
+        said = _get(f"{self.url}/metrics", Authorization=f"Bearer {token}").text
+        ages = [float(age) for age in _SWEEP_AGE.findall(said)]
+        return any(age < time.monotonic() - since for age in ages)
 
     def calls(self, token: str, *, state: str, store: str, **filters: str) -> list[dict[str, Any]]:
         """A store's calls in one of these states, by the API; the first fifty of them.

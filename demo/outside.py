@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from local import postgres, processes
+from local import processes
 from local.processes import ServerError
 
 HOST = "127.0.0.1"
@@ -63,6 +63,8 @@ class Outside:
 def kept_outside(file: Path) -> Outside:
     """That of the last start, with other ports in place of those that somebody has taken; drawn and written at the first one."""
     outside = Outside.draw() if not file.exists() else _moved(Outside.read(file))
+    from local import postgres  # its driver, which the providers, who only read that file, do not need
+
     postgres.write_private(file, json.dumps(asdict(outside), indent=2) + "\n")
     return outside
 

@@ -1,5 +1,5 @@
-"""The PostgreSQL store: psycopg 3, statements by name from queries.sql. Reads are single statements; a settle is one transaction of six, a
-correction one of eight.
+"""The PostgreSQL store: psycopg 3, statements by name from queries.sql. Reads are single statements; a settle is one look and one transaction
+of five, a correction a transaction of eight.
 
 Rules of the records are in recall-records 9.1; what a settle does within its transaction is in postgres_closing.py, how errors are told in
 postgres_connection.py, what is ours to create in postgres_setup.py.
@@ -260,14 +260,16 @@ class PostgresStore:
         claim: str | None = None,
         marker: str = "",
     ) -> Settled:
-        """Six statements under READ COMMITTED (seven with a marker), in the order of recall-records 9.1; every refusal rolls all of them back."""
+        """Six statements under READ COMMITTED (seven with a marker) and four round trips: a look that locks nothing; lease, records and the
+        chain's head, in this order; what is written; COMMIT. Every refusal rolls all of them back."""
 
         def write(connection: Connection) -> Settled:
             tables = self._look(connection)
             self._entries.require(connection)
             if tables.records is None or not can_be_stored(ref.agent):
                 raise ActionNotFound(ref)
-            with self._entries.transaction(connection):
+            self._closing.look_before(connection, tables, ref, entry)
+            with self._entries.transaction(connection, in_pipeline=True):
                 return self._closing.settle(connection, tables, ref, end, entry, holder, seen, claim, marker)
 
         try:

@@ -42,7 +42,7 @@ from actions.store.codec import (
     turn_id,
 )
 from actions.store.postgres_connection import Connection
-from actions.store.postgres_database import Database
+from actions.store.postgres_database import Database, Row, Sent
 from actions.store.postgres_entries import PostgresEntries
 from actions.store.postgres_rows import can_be_stored, decoded, entry_columns, lease_of_row, read_instant, reading_of_row
 from actions.times import Instant
@@ -85,7 +85,7 @@ class _Locked:
 
 
 class PostgresClosing:
-    """Statements on a connection whose transaction has begun; every refusal rolls all of them back."""
+    """Statements on a connection whose transaction has begun (bar `look_before`); every refusal rolls all of them back."""
 
     def __init__(self, database: Database, entries: PostgresEntries, *, where: Mapping[str, Any]) -> None:
         """`where`: the parameters that name the collection and its chain in every statement."""
@@ -106,9 +106,11 @@ class PostgresClosing:
         claim: str | None,
         marker: str,
     ) -> Settled:
-        self._look_before(connection, tables, ref, entry)
-        epoch, found = self._take_lease(connection, ref.agent, holder)
-        locked = self._lock_action(connection, tables, ref)
+        taken = self._send_lease(connection, ref.agent, holder)
+        locking = self._send_lock(connection, tables, ref, holder)
+        chain = self._entries.send_head(connection)
+        epoch, found = self._lease_of(connection, taken, ref.agent)
+        locked = self._locked(connection, tables, ref, locking)
         action = readable(locked.action)
         if not action.is_open:
             # Closed while we waited for the lease; perhaps by this very decision, delivered twice.
@@ -130,7 +132,7 @@ class PostgresClosing:
             claim=claim,
             told=self._find_marked_turn(connection, tables, ref.agent, marker),
         )
-        return self._write_closing(connection, tables, ref, closing, holder, epoch)
+        return self._write_closing(connection, tables, ref, closing, chain, holder, epoch)
 
     def correct(
         self,
@@ -154,8 +156,8 @@ class PostgresClosing:
         if reading.lease is not None and reading.lease.is_live:
             raise LeaseLive(reading.lease)
         check_epoch(self.name, reading.lease)
-        epoch, found = self._take_lease(connection, ref.agent, holder)
-        locked = self._lock_action(connection, tables, ref)
+        epoch, found = self._lease_of(connection, self._send_lease(connection, ref.agent, holder), ref.agent)
+        locked = self._locked(connection, tables, ref, self._send_lock(connection, tables, ref, holder))
         action = readable(locked.action)
         endings = self._entries.list_endings_on(connection, ref.agent, ref.seq, ENDINGS)
         told = check_correctable(ref, action, endings, entry, basis=basis)
@@ -163,22 +165,32 @@ class PostgresClosing:
             raise Written(told.entry)
         newest = locked.newest_turn()
         closing = plan_correction(action, correction, entry, told=told, newest=newest, found=found, epoch=epoch, at=locked.now)
-        return self._write_closing(connection, tables, ref, closing, holder, epoch)
+        return self._write_closing(connection, tables, ref, closing, self._entries.send_head(connection), holder, epoch)
 
     def _write_closing(
-        self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing, holder: str, epoch: int
+        self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing, chain: Sent, holder: str, epoch: int
     ) -> Settled:
-        """Statements 4, 5 and 6 of a settle: the records, the chain's head, and all that is left."""
-        self._write_records(connection, tables, ref, closing)
-        sealed = self._entries.seal(connection, closing.entry)
+        """Statements 5 and 6 of a settle: the records, and all that is left."""
+        sealed = self._entries.seal_after(chain, closing.entry)
         release = {"lease_agent": ref.agent, "holder": holder, "epoch": epoch, "records": closing.records_written}
-        counts = self._database.one(connection, "settle_finish", self._where | entry_columns(sealed) | release)
+        try:
+            written = self._send_records(connection, tables, ref, closing)
+            finished = self._database.send(connection, "settle_finish", self._where | entry_columns(sealed) | release)
+            self._check_written(self._database.answer(written), ref, closing)
+        except errors.UniqueViolation as exc:
+            if exc.diag.table_name != tables.records:
+                raise  # of an entry, which the transaction tells in words
+            raise WriteConflict(
+                self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease"
+            ) from exc
+        counts = self._database.answer(finished)
         if counts != (1, 1, 1, 1):
             raise WriteConflict(self.name, f"of entry, head, lease and revision {counts} rows were there to write")
         return Settled(entry=sealed, turn_seq=closing.turn_seq, is_repeat=False)
 
-    def _look_before(self, connection: Connection, tables: Tables, ref: ActionRef, entry: NewEntry) -> None:
-        """Statement 1: refuse where no lease is needed to know why: written by this decision id before, not there, closed for good, held."""
+    def look_before(self, connection: Connection, tables: Tables, ref: ActionRef, entry: NewEntry) -> None:
+        """Statement 1 of a settle, before its transaction: refuse where no lease is needed to know why: written by this decision id before,
+        not there, closed for good, held. Locks nothing."""
         params = self._where | {"id": action_id(ref.agent, ref.seq), "agent": ref.agent, "decision_id": entry.decision_id}
         row = self._database.one(connection, "settle_look", params, tables.records)
         if row[0] is not None:
@@ -193,24 +205,33 @@ class PostgresClosing:
             raise LeaseLive(lease)
         check_epoch(self.name, lease)
 
-    def _take_lease(self, connection: Connection, agent: str, holder: str) -> tuple[int, Lease | None]:
-        """Statement 2: our epoch, and the lease as it was before."""
+    def _send_lease(self, connection: Connection, agent: str, holder: str) -> Sent:
+        """Statement 2."""
         params = self._where | {"agent": agent, "holder": holder, "ttl": SETTLE_TTL}
-        epoch, *before = self._database.one(connection, "settle_take_lease", params)
+        return self._database.send(connection, "settle_take_lease", params)
+
+    def _lease_of(self, connection: Connection, taken: Sent, agent: str) -> tuple[int, Lease | None]:
+        """Its answer: our epoch, and the lease as it was before."""
+        epoch, *before = self._database.answer(taken)
         lease = lease_of_row(before)
         if epoch is None:
             # Without `lease`: the row is newer than our statement's snapshot; read it as it is now.
-            lease = lease or lease_of_row(self._database.one(connection, "find_lease", params))
+            lease = lease or lease_of_row(self._database.one(connection, "find_lease", self._where | {"agent": agent}))
             if lease is None:
                 raise WriteConflict(self.name, f"the lease of agent {agent} can neither be taken nor read")
             raise LeaseLive(lease)
         return epoch, lease
 
-    def _lock_action(self, connection: Connection, tables: Tables, ref: ActionRef) -> _Locked:
-        """Statement 3: the action, its whole arguments and the agent's newest turn as nobody else can change them any more."""
+    def _send_lock(self, connection: Connection, tables: Tables, ref: ActionRef, holder: str) -> Sent:
+        """Statement 3. It may be on its way before it is known whether the lease is ours: where it is not, it locks nothing."""
+        ids = [action_id(ref.agent, ref.seq), output_id(ref.agent, args_ref(ref.seq))]
+        params = self._where | {"agent": ref.agent, "holder": holder, "head": head_id(ref.agent), "ids": ids}
+        return self._database.send(connection, "settle_lock_records", params, tables.records)
+
+    def _locked(self, connection: Connection, tables: Tables, ref: ActionRef, locking: Sent) -> _Locked:
+        """Its answer: the action, its whole arguments and the agent's newest turn as nobody else can change them any more."""
         record_id, head = action_id(ref.agent, ref.seq), head_id(ref.agent)
-        params = {"agent": ref.agent, "head": head, "ids": [record_id, output_id(ref.agent, args_ref(ref.seq))]}
-        rows = {row[0]: row for row in self._database.all(connection, "settle_lock_records", params, tables.records)}
+        rows = {row[0]: row for row in locking.cursor.fetchall()}
         if record_id not in rows:
             raise ActionNotFound(ref)
         _, text, largest, head_text, now = rows[record_id]
@@ -240,11 +261,10 @@ class PostgresClosing:
             texts |= dict(self._database.all(connection, "read_records", {"ids": [key]}, tables.records))
         return whole_args(action, decoded(decode_output, key, texts[key]) if key in texts else None)
 
-    def _write_records(self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing) -> None:
-        """Statement 4."""
+    def _send_records(self, connection: Connection, tables: Tables, ref: ActionRef, closing: Closing) -> Sent:
+        """Statement 5."""
         new_turn = turn_id(ref.agent, closing.turn_seq)
-        outputs = [(key, metadata) for key, metadata in closing.inserted.items() if key != new_turn]
-        key, metadata = outputs[0] if outputs else (None, None)
+        key, metadata = next(iter(_outputs_of(closing, new_turn).items()), (None, None))
         params = {
             "action_id": action_id(ref.agent, ref.seq),
             "action": None if closing.action is None else json.dumps({name: closing.action[name] for name in _ENDED}),
@@ -254,11 +274,13 @@ class PostgresClosing:
             "output": None if metadata is None else json.dumps(metadata),
             "dim": tables.dimension,
         }
-        try:
-            counts = self._database.one(connection, "settle_write", params, tables.records)
-        except errors.UniqueViolation as exc:
-            raise WriteConflict(
-                self.name, f"turn {closing.turn_seq} of agent {ref.agent} exists although we hold its lease"
-            ) from exc
-        if counts != (int(closing.action is not None), len(closing.inserted) - len(outputs), len(outputs)):
+        return self._database.send(connection, "settle_write", params, tables.records)
+
+    def _check_written(self, counts: Row, ref: ActionRef, closing: Closing) -> None:
+        outputs = len(_outputs_of(closing, turn_id(ref.agent, closing.turn_seq)))
+        if counts != (int(closing.action is not None), len(closing.inserted) - outputs, outputs):
             raise WriteConflict(self.name, f"action {ref} vanished while it was settled")
+
+
+def _outputs_of(closing: Closing, new_turn: str) -> Mapping[str, Metadata]:
+    return {key: metadata for key, metadata in closing.inserted.items() if key != new_turn}

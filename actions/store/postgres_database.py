@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors, sql
 
 from actions.errors import StoreUnavailable, StoreUnusable
-from actions.store.deadlines import LeftAlone
+from actions.store.deadlines import LeftAlone, for_read
 from actions.store.postgres_connection import (
     Address,
     Connection,
@@ -23,6 +24,15 @@ from actions.store.postgres_statements import compose
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A statement on its way; whoever sent it looks at its answer later."""
+
+    statement: str
+    cursor: psycopg.Cursor[Row]
+
 
 _MOVED = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
@@ -62,8 +72,9 @@ class Database:
         """A connection for one use, with its deadline. `may_find_dead`: the caller asks again where a kept one is dead (_FoundDead)."""
         used: Connection | None = None
         try:
+            limit_s = self._timeouts.write_s if is_write else for_read(self._timeouts.read_s)
             with self._connections.borrow(is_fresh=is_fresh) as used:
-                used.allow(self._timeouts.write_s if is_write else self._timeouts.read_s, answer_s=self._timeouts.answer_s)
+                used.allow(limit_s, answer_s=self._timeouts.answer_s)
                 yield used
         except LeftAlone as exc:
             raise StoreUnavailable(self.name, str(exc)) from exc
@@ -76,23 +87,27 @@ class Database:
             raise store_error(self.name, self.address, exc, is_write=is_write) from exc
 
     @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[None]:
-        """All or nothing; says so when the answer to COMMIT was lost."""
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        connection.may_be_repeated = False
+    def transaction(self, connection: Connection, *, in_pipeline: bool = False) -> Iterator[None]:
+        """All or nothing; says so when the answer to COMMIT was lost.
+
+        `in_pipeline`: nobody waits for BEGIN, nor for what is sent while no answer is looked at. Each is a statement of its own all the
+        same, with its own snapshot; after one that fails the server runs no other. For single statements only.
+        """
+        is_committing = False
         try:
-            yield
-        except BaseException:
+            with connection.pipeline() if in_pipeline else nullcontext():
+                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                connection.may_be_repeated = False
+                yield
+                connection.allow_more(self._timeouts.commit_s)
+                is_committing = True
+                connection.execute("COMMIT")
+        except BaseException as exc:
+            if is_committing and connection.closed and isinstance(exc, psycopg.Error):
+                raise _CommitUnanswered(exc) from exc
             if not connection.closed:
                 with suppress(psycopg.Error):  # where it cannot be said, the server rolls back when the connection is gone
                     connection.rollback()
-            raise
-        connection.allow_more(self._timeouts.commit_s)
-        try:
-            connection.execute("COMMIT")
-        except psycopg.Error as exc:
-            if connection.closed:
-                raise _CommitUnanswered(exc) from exc
             raise
 
     def execute_alone(
@@ -132,6 +147,17 @@ class Database:
 
     # --- statements ---
 
+    def send(self, connection: Connection, statement: str, params: Mapping[str, Any], records: str | None = None) -> Sent:
+        """Ask without waiting, in a pipeline; `answer` waits. Elsewhere it is answered when this returns."""
+        return Sent(statement, connection.execute(self.text(statement, records), params))
+
+    def answer(self, sent: Sent) -> Row:
+        """The one row of what was sent. Raises what the first statement that failed of all that was sent so far was refused with."""
+        row = sent.cursor.fetchone()
+        if row is None:
+            raise StoreUnusable(self.name, f"{sent.statement} answered no row")
+        return row
+
     def all(self, connection: Connection, statement: str, params: Mapping[str, Any], records: str | None = None) -> list[Row]:
         """All rows of a statement of queries.sql; `records` is the table that it reads."""
         return connection.execute(self.text(statement, records), params).fetchall()
@@ -140,10 +166,7 @@ class Database:
         return connection.execute(self.text(statement, records), params).fetchone()
 
     def one(self, connection: Connection, statement: str, params: Mapping[str, Any], records: str | None = None) -> Row:
-        row = self.first(connection, statement, params, records)
-        if row is None:
-            raise StoreUnusable(self.name, f"{statement} answered no row")
-        return row
+        return self.answer(self.send(connection, statement, params, records))
 
     def text(self, statement: str, records: str | None = None, **parts: sql.Composable) -> str:
         """A statement with its table names in; made once for each."""

@@ -20,7 +20,7 @@ from actions.store.base import cannot_remove
 from actions.store.closing import ENDINGS, ENDINGS_LOOKED_AT
 from actions.store.observing import LOOKED_AT, find_observed, is_ours
 from actions.store.postgres_connection import Connection, Timeouts, parse_address, store_error
-from actions.store.postgres_database import Database
+from actions.store.postgres_database import Database, Sent
 from actions.store.postgres_rows import can_be_stored, entry_columns, link_of_row, read_instant
 
 LINKS_PER_BATCH = 1_000
@@ -224,17 +224,25 @@ class PostgresEntries:
             raise store_error(self.name, self._database.address, exc, is_write=True) from exc
 
     @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[None]:
+    def transaction(self, connection: Connection, *, in_pipeline: bool = False) -> Iterator[None]:
         """All or nothing, with what only our unique indexes can notice told in words. Raises DecisionIdTaken as `append` does."""
         try:
-            with self._database.transaction(connection):
+            with self._database.transaction(connection, in_pipeline=in_pipeline):
                 yield
         except errors.UniqueViolation as exc:
             raise _chain_error(self.name, exc) from exc
 
     def seal(self, connection: Connection, new: NewEntry) -> Entry:
         """Hold the chain's head; the next link after it, at the database's time. Whoever appends it must do so in this transaction."""
-        number, hash_, now = self._database.one(connection, "lock_head", {"chain": self.chain, "genesis": GENESIS})
+        return self.seal_after(self.send_head(connection), new)
+
+    def send_head(self, connection: Connection) -> Sent:
+        """The first half of `seal`: ask for the chain's head; it is held as soon as the server comes to this."""
+        return self._database.send(connection, "lock_head", {"chain": self.chain, "genesis": GENESIS})
+
+    def seal_after(self, head: Sent, new: NewEntry) -> Entry:
+        """The second half of `seal`."""
+        number, hash_, now = self._database.answer(head)
         return seal(new, ChainHead(chain=self.chain, number=number, hash=hash_), read_instant(now))
 
     def find_settled_on(self, connection: Connection, decision_id: str) -> Entry | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import errors, sql
@@ -23,6 +23,14 @@ _NEWEST_INDEX = "entries_agent"  # by which a role that may not read the version
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _LOCK = "hashtext('settle:audit')"
 _INDEX_LOCK_TIMEOUT_S = 600
+
+_TURNS, _OPEN = "settle_turns", "settle_open"
+_INDEXES: dict[str, LiteralString] = {
+    _TURNS: """((metadata->>'recall_agent'), (substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint) DESC NULLS LAST, id COLLATE "C" DESC)
+        WHERE metadata->>'record' = 'turn'""",
+    _OPEN: """(id COLLATE "C") WHERE metadata->>'record' = 'action' AND metadata->>'status' IN ('started', 'unknown')""",
+}
+"""Our indexes on Recall's table, by the end of their names. No expression in them can fail: that would stop an agent's write."""
 
 _RIGHTS: tuple[tuple[str, str, str], ...] = (
     ("recall_collections", "SELECT", "read"),
@@ -249,9 +257,24 @@ def _warnings(connection: Connection, role: _Role, address: Address, records: st
     warnings += _audit_warnings(connection, role, is_prepared=is_prepared)
     if records and not role.is_superuser and _may(connection, address.schema, records, "DELETE"):
         warnings.append(f"{role.name} may DELETE Recall's records, which nothing here ever does; revoke it")
-    if records and _index_state(connection, address.schema, records) is False:
-        warnings.append(f"the index {index_name(records)} is not valid: run `prepare_store --index` again")
+    if records:
+        warnings += _index_warnings(connection, address.schema, records)
     return warnings
+
+
+def _index_warnings(connection: Connection, schema: str, records: str) -> list[str]:
+    """Of our indexes: all of them are there, or none; one that is half made slows every write and serves nobody."""
+    states = {suffix: _index_state(connection, schema, records, suffix) for suffix in _INDEXES}
+    found = [
+        f"the index {index_name(records, suffix)} is not valid: run `prepare_store --index` again"
+        for suffix, state in states.items()
+        if state is False
+    ]
+    if states[_OPEN] and states[_TURNS] is None:
+        found.append(
+            f"the index {index_name(records, _TURNS)} is missing: agents with long histories are slow; run `prepare_store --index` again"
+        )
+    return found
 
 
 _OUTDATED = "the audit schema is of an older version: pages of its history are slow for busy agents; run prepare_store again, as its owner"
@@ -325,28 +348,25 @@ def prepare(connection: Connection, name: str) -> tuple[str, ...]:
 
 
 def prepare_index(connection: Connection, address: Address, records: str | None, name: str) -> tuple[str, ...]:
-    """The partial index of open actions, without stopping the agents' writes; one left half made by an earlier attempt is made anew."""
+    """Our partial indexes, without stopping the agents' writes; one left half made by an earlier attempt is made anew."""
     if records is None:
         return ("index of open actions: not made, Recall's table is not there yet; run this again after its first agent",)
-    index = sql.Identifier(address.schema, index_name(records))
-    table = sql.Identifier(address.schema, records)
-    state = _index_state(connection, address.schema, records)
-    if state:
-        return (f"index {index_name(records)}: in place",)
+    states = {suffix: _index_state(connection, address.schema, records, suffix) for suffix in _INDEXES}
+    missing = [suffix for suffix, state in states.items() if not state]
     try:
-        # Made beside running writers, it waits for every transaction that is open now; a big table takes as long as it takes.
-        connection.execute(
-            "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', '0', false)",
-            [f"{_INDEX_LOCK_TIMEOUT_S}s"],
-        )
-        if state is False:
-            connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(index))
-        connection.execute(
-            sql.SQL(
-                """CREATE INDEX CONCURRENTLY {} ON {} (id COLLATE "C")
-                WHERE metadata->>'record' = 'action' AND metadata->>'status' IN ('started', 'unknown')"""
-            ).format(sql.Identifier(index_name(records)), table)
-        )
+        if missing:
+            # Made beside running writers, each waits for every transaction that is open then; a big table takes as long as it takes.
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', '0', false)",
+                [f"{_INDEX_LOCK_TIMEOUT_S}s"],
+            )
+        for suffix in missing:
+            if states[suffix] is False:
+                index = sql.Identifier(address.schema, index_name(records, suffix))
+                connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(index))
+            made = sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} " + _INDEXES[suffix])
+            table = sql.Identifier(address.schema, records)
+            connection.execute(made.format(sql.Identifier(index_name(records, suffix)), table))
     except errors.InsufficientPrivilege as exc:
         role = _role(connection).name
         said = exc.diag.message_primary
@@ -354,22 +374,22 @@ def prepare_index(connection: Connection, address: Address, records: str | None,
             name, f"role {role} may not make an index on Recall's table ({said}); run prepare_store as its owner"
         ) from exc
     finally:
-        if not connection.closed:
+        if missing and not connection.closed:
             connection.close()  # with its timeouts
-    return (f"index {index_name(records)}: created",)
+    return tuple(f"index {index_name(records, suffix)}: {'created' if suffix in missing else 'in place'}" for suffix in _INDEXES)
 
 
-def index_name(records: str) -> str:
+def index_name(records: str, suffix: str = _OPEN) -> str:
     """The index's name, within PostgreSQL's 63 bytes."""
-    return f"{records[:51]}_settle_open"
+    return f"{records[: 63 - len(suffix) - 1]}_{suffix}"
 
 
-def _index_state(connection: Connection, schema: str, records: str) -> bool | None:
+def _index_state(connection: Connection, schema: str, records: str, suffix: str = _OPEN) -> bool | None:
     """True: made and valid; False: left half made; None: not there."""
     row = connection.execute(
         """SELECT i.indisvalid FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s""",
-        [schema, index_name(records)],
+        [schema, index_name(records, suffix)],
     ).fetchone()
     return None if row is None else bool(row[0])
 

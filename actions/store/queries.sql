@@ -1,6 +1,7 @@
 -- Every statement of the PostgreSQL store, by name. {records}, {leases}, {collections}, {entries}, {heads} are filled in as quoted names,
 -- %(name)s are parameters. The body of a record is never cast: one NUL escape in it would fail the whole statement. Metadata are read as
--- text and decoded one by one in Python. "Now" is the server's clock, read once in a statement (MATERIALIZED: a plain subquery is evaluated
+-- text and decoded one by one in Python. An agent's turns are asked for twice over, by containment (Recall's own GIN index) and as our index of
+-- turns has them, which knows the newest without reading all. "Now" is the server's clock, read once in a statement (MATERIALIZED: a plain subquery is evaluated
 -- for every row). Times are read as seconds since 1970: a driver's datetime can hold neither infinity nor the year 10000.
 
 -- name: find_tables
@@ -88,6 +89,7 @@ SELECT id, metadata::text
 FROM (
     SELECT id, metadata, substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint AS number FROM {records}
     WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+        AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
 ) AS found
 WHERE %(before)s::numeric IS NULL OR number < %(before)s::numeric
 ORDER BY number DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
@@ -98,6 +100,7 @@ FROM unnest(%(agents)s::text[]) AS wanted (agent)
 CROSS JOIN LATERAL (
     SELECT id, metadata::text AS metadata FROM {records}
     WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+        AND metadata->>'recall_agent' = wanted.agent AND metadata->>'record' = 'turn'
     ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT 1
 ) AS found
 
@@ -169,17 +172,22 @@ FROM clock LEFT JOIN taken ON true LEFT JOIN found ON true
 
 -- name: settle_lock_records
 -- Statement 3: the action and the output of its arguments as nobody else may write them now, and the newest turn. A statement of its own
--- after the lease, so that it sees the agent's last write (one fused with the lease saw an old snapshot and collided).
+-- after the lease, so that it sees the agent's last write (one fused with the lease saw an old snapshot and collided). It is sent together
+-- with the lease's: where that is not ours now, there is no row, and nothing is locked.
 SELECT id, metadata::text,
     coalesce((
-        SELECT max(substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint) FROM {records}
-        WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')), 0),
+        SELECT substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint FROM {records}
+        WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+            AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
+        ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST LIMIT 1), 0),
     (SELECT metadata::text FROM {records} WHERE id = %(head)s),
     extract(epoch FROM clock_timestamp())
-FROM {records} WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+FROM {records} WHERE id = ANY(%(ids)s)
+    AND EXISTS (SELECT FROM {leases} WHERE collection = %(collection)s AND name = %(agent)s AND holder = %(holder)s)
+ORDER BY id FOR UPDATE
 
 -- name: settle_write
--- Statement 4: the action, keeping every key of its metadata that we do not write; the turn by a plain INSERT, which fails rather than
+-- Statement 5: the action, keeping every key of its metadata that we do not write; the turn by a plain INSERT, which fails rather than
 -- destroy one of the agent's; the output of a long result, which a crashed agent may have left there already. Of a correction the turn alone.
 WITH closed AS (
     UPDATE {records} SET metadata = metadata || %(action)s::jsonb WHERE id = %(action_id)s AND %(action)s::jsonb IS NOT NULL RETURNING 1
@@ -194,7 +202,7 @@ WITH closed AS (
 SELECT (SELECT count(*) FROM closed), (SELECT count(*) FROM told), (SELECT count(*) FROM kept)
 
 -- name: lock_head
--- Statement 5: one writer of the chain at a time from here to the commit. The first one makes the row.
+-- Statement 4 of a settle: one writer of the chain at a time from here to the commit. The first one makes the row.
 INSERT INTO {heads} AS h (chain, number, hash) VALUES (%(chain)s, 0, %(genesis)s)
 ON CONFLICT (chain) DO UPDATE SET number = h.number
 RETURNING number, hash, extract(epoch FROM clock_timestamp())
@@ -403,10 +411,13 @@ ORDER BY id COLLATE "C" LIMIT %(outputs)s)
 UNION ALL
 (SELECT 'turn', id, metadata::text FROM {records}
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+    AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
 ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(turns)s)
 UNION ALL
-SELECT 'largest_turn', max(substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
+(SELECT 'largest_turn', (substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
+    AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
+ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST LIMIT 1)
 UNION ALL
 SELECT 'largest_action', max(substring(id FROM ':act:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'action')

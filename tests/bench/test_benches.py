@@ -21,6 +21,7 @@ TINY = Plan(
     reads=2,
     settles=4,
     resumes=8,
+    crashes=1,
     jobs=1,
     entries=2_500,
     sizes=(200,),

@@ -50,7 +50,7 @@ def test_the_report_shows_rows_and_goals_and_is_json() -> None:
     report.goals.append(Goal(name="queue: full scans", wanted="0", found="2", is_met=False))
     shown = render(report)
 
-    assert "queue  first page  3    2.00    3.00    3.00      1" in shown
+    assert "queue  first page  3    2.00    3.00    3.00           1" in shown
     assert "MISSED  queue: full scans: wanted 0, found 2" in shown
     assert json.loads(json.dumps(report.as_json()))["rows"][0]["p50"] == 2.0
 

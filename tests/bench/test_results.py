@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from bench import __main__ as command
 from bench.report import Goal, Report, make_row
-from bench.results import write_results
+from bench.results import readme_table, write_results
 
 
 def a_report(p50: float) -> Report:
@@ -48,3 +51,30 @@ def test_a_section_says_machine_versions_date_command_and_how_it_grows(tmp_path:
     assert "| a page \\| or two | 1.00 | 1,000 | 1000.00 |" in text
     assert "| a page \\| or two | 1,000 | 50 | 1 | 1.00 | 1.00 | 1.00 | 2 | 5 | 2.5 | 0.50 | 2.0 |  |" in text
     assert "Flower was not measured: there is none." in text
+
+
+def test_the_readmes_table_tells_each_goal_once_as_the_largest_run_found_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "RESULTS.md"
+    monkeypatch.setattr(command, "FILE", file)
+    for effort, ratio, is_met in (("quick", "0.41", False), ("full", "0.30 | or so", True)):
+        report = a_report(1.0)
+        report.goals.append(Goal(name="settle: p50 in parts of the client's", wanted="<= 0.33", found=ratio, is_met=is_met))
+        if effort == "quick":
+            report.goals.append(Goal(name="memory: a web process after the run", wanted="< 160 MB", found="170 MB", is_met=False))
+        write_results(file, report, effort=effort, seconds=1)
+
+    assert command.main(["readme"]) == 0
+
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row[1], row[-1]) for row in rows] == [
+        ("<= 0.33", "`./run bench settle --full`"),
+        ("< 160 MB", "`./run bench growth --quick`"),
+    ]
+    assert "0.30" in readme_table(file)
+    assert rows[1][2] == "170 MB (missed)"
+
+
+def test_without_results_the_readmes_table_is_empty(tmp_path: Path) -> None:
+    assert readme_table(tmp_path / "RESULTS.md").count("\n") == 1

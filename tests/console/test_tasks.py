@@ -236,3 +236,17 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_left_to_the_sweep()
 
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("is left to the sweep") == 2
+
+
+def test_beat_by_itself_sends_the_same_and_loads_nothing_of_it() -> None:
+    """As `celery -A console.beat beat` sets itself up."""
+    program = (
+        "import sys; from console.beat import app; app.loader.init_worker(); app.finalize(); "
+        "print(sorted(entry['task'] for entry in app.conf.beat_schedule.values())); "
+        "print([name for name in sys.modules if name in ('console.models', 'console.tasks', 'django.db.models', 'psycopg')])"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "console.settings"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    scheduled = sorted(entry["task"] for entry in current_app.conf.beat_schedule.values())
+    assert done.stdout.splitlines() == [str(scheduled), "[]"], done.stderr

@@ -17,7 +17,7 @@ from console.services import batches
 from console.services.bulk import draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.services.policies import save_policy
-from tests.console.conftest import Api
+from tests.console.conftest import PASSWORD, Api, Cast
 from tests.console.test_services_bulk import mails, shown, status_of, work
 from tests.console.view_helpers import HTMX, browser, hidden, path_of, words_of
 from tests.recall_writer import RecordWriter
@@ -225,6 +225,8 @@ def test_cancel_undo_and_again_are_buttons_that_appear_where_they_can_do_somethi
     assert client.post(f"{address}cancel/").status_code == 302
     work(batch)
     assert shown(batch) == ["written", "cancelled", "cancelled"]
+    for where in (address, "/bulk/"):  # what was not begun was not come to
+        assert "1 of 3, 2 cancelled" in words_of(client.get(where).content.decode())
     assert client.post(f"{address}undo/").status_code == 409
     assert client.post(f"{address}again/").status_code == 409
 
@@ -384,3 +386,39 @@ def test_what_a_policy_hides_since_the_preview_is_not_shown_there_either(memory:
     assert "ana@example.com" not in before + after
     assert f">{hidden_now}<" in re.sub(r"</?bdi[^>]*>", "", after)
     assert "2 of 2" in words_of(after)
+
+
+def test_a_proof_of_identity_is_asked_for_before_anything_is_typed_and_once(
+    memory: RecordWriter, person: Cast, amy: User, quick_passwords: None
+) -> None:
+    save_policy("send_email", {"step_up_when": "true"}, seen_version=0, by=amy)
+    person("eve", "operator")
+    client, refs = browser(), mails(memory, "a-1", "a-2")
+    client.post("/login/", {"username": "eve", "password": PASSWORD})
+    forget_proof(client)
+    address = preview(client, *refs)
+    page = client.get(address).content.decode()
+    assert "A proof of identity is asked for." in words_of(page)
+    link = re.search(r'href="(/confirm/\?next=[^"]+)"', page)
+    assert link
+
+    refused = send(client, address)
+
+    assert (refused.status_code, Batch.objects.get().state) == (403, "draft")
+    assert "Prove first that it is you" in words_of(refused.content.decode())
+    assert REASON in words_of(refused.content.decode())  # nothing typed is lost
+    assert client.post(link[1], {"password": PASSWORD})["Location"] == address
+    assert "A proof of identity is asked for." not in words_of(client.get(address).content.decode())
+
+    assert send(client, address).status_code == 302
+    work(Batch.objects.get())
+    assert [status_of(ref) for ref in refs] == ["done", "done"]
+
+
+def forget_proof(client: Client) -> None:
+    """As if it had been given an hour ago."""
+    session = client.session
+    session["account_authentication_methods"] = [
+        {**record, "at": record["at"] - 3_600} for record in session["account_authentication_methods"]
+    ]
+    session.save()

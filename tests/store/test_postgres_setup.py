@@ -184,9 +184,23 @@ def test_a_role_without_rights_to_create_finds_it_in_place(alone: Alone, alone_u
 def test_the_index_is_made_once(alone: Alone) -> None:
     store, recall = alone
 
-    assert store.prepare(index=True)[-1] == f"index {recall.table}_settle_open: created"
-    assert store.prepare(index=True)[-1] == f"index {recall.table}_settle_open: in place"
+    names = [f"index {recall.table}_settle_{suffix}" for suffix in ("turns", "open")]
+    assert store.prepare(index=True)[1:] == tuple(f"{name}: created" for name in names)
+    assert store.prepare(index=True)[1:] == tuple(f"{name}: in place" for name in names)
     assert store.check().has_index
+
+
+def test_an_index_of_ours_that_an_older_release_did_not_make_is_named_and_made(alone: Alone) -> None:
+    store, recall = alone
+    store.prepare(index=True)
+    recall.run(f"DROP INDEX recall.{recall.table}_settle_turns")
+    (warning,) = [said for said in store.check().warnings if "index" in said]
+    assert f"{recall.table}_settle_turns is missing" in warning
+
+    lines = store.prepare(index=True)
+
+    assert lines[1:] == (f"index {recall.table}_settle_turns: created", f"index {recall.table}_settle_open: in place")
+    assert not [said for said in store.check().warnings if "index" in said]
 
 
 def test_the_index_waits_for_recalls_table(pg_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from os import SEEK_END
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,46 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Statements:
 
     monkeypatch.setattr(psycopg.Cursor, "execute", noted)
     return statements
+
+
+class Wire:
+    """What the driver and the server say to each other on every connection that is opened from now on."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._out = file.open("w+")
+        self.opened: list[PostgresConnection] = []
+        self.ready: list[str] = []  # how the transaction stood each time that the server was ready for more
+        connect = PostgresConnection.connect
+
+        def traced(*args: Any, **kwargs: Any) -> PostgresConnection:
+            self.opened.append(connect(*args, **kwargs))
+            return self.opened[-1]
+
+        monkeypatch.setattr(PostgresConnection, "connect", traced)
+
+    def of(self, work: Callable[[], object]) -> list[str]:
+        """The kinds of messages that were sent for this piece of work, in their order."""
+        began = self._out.seek(0, SEEK_END)
+        for connection in self.opened:
+            connection.pgconn.trace(self._out.fileno())
+        work()
+        for connection in self.opened:
+            connection.pgconn.untrace()  # which writes out what was traced
+        self._out.seek(began)
+        told = [line.split("\t") for line in self._out.read().splitlines()]
+        self.ready = [fields[4] for fields in told if fields[3] == "ReadyForQuery"]
+        return [fields[3] for fields in told if fields[1] == "F"]
+
+    def close(self) -> None:
+        self._out.close()
+
+
+@pytest.fixture
+def wire(pg: tuple[PostgresStore, RecallWriter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """Listens to the store of the test, whose connections are opened anew."""
+    pg[0].close()
+    with closing(Wire(tmp_path / "wire", monkeypatch)) as listening:
+        yield listening
 
 
 def work_of(statements: Statements) -> list[str]:
@@ -70,55 +111,50 @@ def test_the_lease_is_taken_in_a_statement_of_its_own_before_the_newest_turn_is_
 
     texts = work_of(asked)
     (lease,) = (place for place, text in enumerate(texts) if "l.epoch + 1" in text)
-    (turn,) = (place for place, text in enumerate(texts) if "max(substring" in text)
+    (turn,) = (place for place, text in enumerate(texts) if ":turn:" in text)
     assert lease < turn
-    assert "max(" not in texts[lease]
+
+
+def test_a_settle_is_four_round_trips_and_one_commit(
+    pg: tuple[PostgresStore, RecallWriter], asked: Statements, wire: Wire
+) -> None:
+    """The look; lease, records and head; what is written; COMMIT. The driver waits after each Sync or Flush; for its last Flush the answer
+    is on its way already."""
+    store, recall = pg
+    refs = [recall.action("a", seq, args="x" * 9000) for seq in range(1, 9)]
+    for ref in refs[:7]:
+        decide(store, ref)  # from the sixth on its statements are prepared
+    asked.clear()
+
+    sent = wire.of(lambda: decide(store, refs[7], an_end(result="y" * 9000)))
+
+    assert [text.split()[0] for text, _ in asked].count("BEGIN") == 1
+    assert [kind for kind in sent if kind in ("Sync", "Flush")] == ["Sync", "Flush", "Flush", "Sync", "Flush"]
+    assert sent.count("Execute") == len(asked) == 8
+    assert "Query" not in sent
 
 
 def test_begin_and_end_are_one_round_trip_and_one_commit_each_whatever_they_carry(
-    pg: tuple[PostgresStore, RecallWriter], asked: Statements, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pg: tuple[PostgresStore, RecallWriter], asked: Statements, wire: Wire
 ) -> None:
     """Counted on the wire: what the driver sends by itself is seen too."""
     store, _ = pg
-    store.close()
-    connect = PostgresConnection.connect
-    opened: list[PostgresConnection] = []
-
-    def traced(*args: Any, **kwargs: Any) -> PostgresConnection:
-        connection = connect(*args, **kwargs)
-        opened.append(connection)
-        connection.pgconn.trace(wire.fileno())
-        return connection
 
     def work(size: int) -> None:
         action = agent.begin_action("send_email", {"body": "x" * size}, "external")
         agent.end_action(action, "done", result="y" * size, turn=NewTurn("tool", "sent"))
 
-    with (tmp_path / "wire").open("w+") as wire:
-        monkeypatch.setattr(PostgresConnection, "connect", traced)
-        with DurableAgent.resume(store, "a") as agent:
-            for size in (10, 9000):
-                work(size)
-            asked.clear()
-            for connection in opened:
-                connection.pgconn.untrace()  # which writes out what was traced
-                connection.pgconn.trace(wire.fileno())
-            sent_before = wire.seek(0, SEEK_END)
+    with DurableAgent.resume(store, "a") as agent:
+        for size in (10, 9000):
+            work(size)
+        asked.clear()
 
-            work(10)
-            work(9000)
+        sent = wire.of(lambda: [work(10), work(9000)])
 
-            texts = [text for text, _ in asked]
-            for connection in opened:
-                connection.pgconn.untrace()
-            wire.seek(sent_before)
-            sent = [line.split("\t") for line in wire.read().splitlines()]
-
-        assert len(opened) == 1
-        assert [text.split()[0] for text in texts] == ["WITH"] * 4
-        kinds = [fields[3] for fields in sent if fields[1] == "F"]
-        assert kinds == ["Bind", "Describe", "Execute", "Sync"] * 4
-        assert [fields[3:] for fields in sent if fields[3] == "ReadyForQuery"] == [["ReadyForQuery", " I"]] * 4
+        assert len(wire.opened) == 1
+        assert [text.split()[0] for text, _ in asked] == ["WITH"] * 4
+        assert sent == ["Bind", "Describe", "Execute", "Sync"] * 4
+        assert wire.ready == [" I"] * 4
         assert [(each.seq, each.status) for each in agent.recent_actions()] == [(seq, ActionStatus.DONE) for seq in range(1, 5)]
         assert [turn.seq for turn in agent.recent_turns()] == [1, 2, 3, 4]
 
@@ -315,4 +351,44 @@ def test_open_actions_are_found_by_recalls_own_index_and_by_ours_where_it_is(
     assert any(f"{recall.table}_settle_open" in scan for scan in scans())
     assert not [scan for scan in scans() if scan.startswith("Seq Scan") or f"{recall.table}_metadata" in scan]
     assert len(store.read_actions([ActionStatus.STARTED, ActionStatus.UNKNOWN], limit=20_000).readings) == expected
-    recall.run(f"DROP INDEX {{schema}}.{recall.table}_settle_open")
+    for suffix in ("open", "turns"):
+        recall.run(f"DROP INDEX {{schema}}.{recall.table}_settle_{suffix}")
+
+
+LONG = 3_000
+
+
+def test_the_newest_turns_of_a_long_history_are_read_without_the_others_once_our_index_is_there(
+    history: tuple[PostgresStore, RecallWriter], asked: Statements
+) -> None:
+    store, recall = history
+    recall.run(
+        """INSERT INTO {records} (id, embedding, metadata)
+        SELECT 'talker:turn:' || n, array_fill(0::real, ARRAY[256]),
+            jsonb_build_object('recall_agent', 'talker', 'record', 'turn', 'seq', n, 'page', '0', 'epoch', 1,
+                'body', '{{"seq":' || n || ',"role":"user","content":"hello","at":"2026-11-29T18:29:06Z"}}')
+        FROM generate_series(1, %s) AS n""",
+        [LONG],
+    )
+    ref = recall.action("talker", 1)
+    store.prepare(index=True)
+    recall.run("ANALYZE {records}")
+    asked.clear()
+
+    settled = decide(store, ref)
+    turns = store.list_turns("talker", limit=20)
+    store.load_agent("talker")
+
+    assert settled.turn_seq == LONG + 1
+    assert [turn.seq for turn in turns] == list(range(LONG + 1, LONG - 19, -1))
+    about_turns = [statement for statement in asked if ":turn:" in statement[0]]
+    assert len(about_turns) == 3
+    for statement in about_turns:
+        plan = plan_of(recall, statement)
+        assert f"{recall.table}_settle_turns" in plan, plan
+        assert not [scan for scan in scans_of_records(recall, plan) if scan.startswith("Seq Scan")], plan
+    lock, listing, _ = about_turns
+    for statement in (lock, listing):
+        assert f"{recall.table}_metadata" not in plan_of(recall, statement), statement[0]
+    for suffix in ("open", "turns"):
+        recall.run(f"DROP INDEX {{schema}}.{recall.table}_settle_{suffix}")

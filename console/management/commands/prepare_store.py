@@ -18,7 +18,7 @@ class Command(Base):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("store", help="its name in ACTION_STORES")
-        parser.add_argument("--index", action="store_true", help="also create the partial index of open actions")
+        parser.add_argument("--index", action="store_true", help="also create the partial indexes of open actions and of turns")
 
     def run(self, **options: Any) -> None:
         for line in store_named(options["store"]).prepare(index=options["index"]):

@@ -1,0 +1,17 @@
+"""What is due by itself, and when: names of tasks only, so that whoever keeps the time needs nothing of what they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# A sweep that no worker took in time is worth nothing any more: the next one sees the same.
+SCHEDULE: dict[str, dict[str, Any]] = {
+    "sweep": {"task": "console.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
+    "ask": {"task": "console.tasks.sweep_inquiries", "schedule": 2.0, "options": {"expires": 10}},
+    "runs": {"task": "console.tasks.sweep_runs", "schedule": 2.0, "options": {"expires": 10}},
+    "ends": {"task": "console.tasks.sweep_ends", "schedule": 30.0, "options": {"expires": 25}},
+    "notify": {"task": "console.tasks.sweep_notices", "schedule": 5.0, "options": {"expires": 10}},
+    "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 3600.0, "options": {"expires": 1800}},
+    "verify": {"task": "console.tasks.verify_all", "schedule": 86_400.0, "options": {"expires": 3600}},
+    "recheck": {"task": "console.tasks.recheck_failed", "schedule": 300.0, "options": {"expires": 240}},
+}
