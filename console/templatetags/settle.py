@@ -164,8 +164,7 @@ def state(name: str) -> SafeString:
     """A state as shape and word. What no state is called may be anything that stands in a row, and is shown as such."""
     if not name.isascii():
         return shown(name, 80)
-    word = STATES[name].word if name in STATES else name.replace("_", " ")
-    return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+    return _state_html(name)
 
 
 @register.simple_tag
@@ -180,7 +179,14 @@ def lease_of(read: HasLease) -> dict[str, Any]:
     return {"lease": read.lease, "leases_known": read.leases_known}
 
 
+@lru_cache(maxsize=256)
+def _state_html(name: str) -> SafeString:
+    word = STATES[name].word if name in STATES else name.replace("_", " ")
+    return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+
+
 @register.simple_tag
+@lru_cache(maxsize=256)
 def shape(name: str) -> SafeString:
     """The shape of a state; says nothing to a screen reader, so a word always stands beside it."""
     return format_html('<svg class="shape" aria-hidden="true"><use href="{}#{}"></use></svg>', static("shapes.svg"), name)

@@ -216,9 +216,11 @@ def _decide(request: HttpRequest, found: Batch) -> HttpResponse:
             if not outcome and not found.is_proven:
                 raise InvalidDecision("Say what happened first.")
             weighed = bulk.review(found, outcome=outcome, reason=reason, by=user_of(request))
-            if "review" in request.POST or request.POST.get("seen") != _bound(weighed, despite):
+            is_seen = "review" not in request.POST and request.POST.get("seen") == _bound(weighed, despite)
+            found.refresh_from_db()  # sent from another tab this very moment, nothing is left to weigh: what was sent says what it came to
+            if not is_seen and found.is_draft:
                 return _preview(request, found, weighed=weighed, outcome=outcome, reason=reason)
-            if bulk.may_need_proof(found) and not is_confirmed(confirmed_at(request), timezone.now()):
+            if found.is_draft and bulk.may_need_proof(found) and not is_confirmed(confirmed_at(request), timezone.now()):
                 page = _preview(request, found, weighed=weighed, outcome=outcome, reason=reason, problem=_PROVE, status=403)
                 return denied(page, AnswerKind.CONFIRM, _PROVE)
         done, is_new = bulk.commit(

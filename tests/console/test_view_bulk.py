@@ -13,7 +13,7 @@ from django.test import Client
 
 from actions.records import ActionRef
 from console.models import Batch, Decision, Grant
-from console.services import batches
+from console.services import batches, bulk
 from console.services.bulk import draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.services.policies import save_policy
@@ -103,6 +103,29 @@ def test_ticked_rows_become_a_preview_a_review_and_one_commit(records: RecordWri
     assert other.status_code == 409
     assert "sent before, as done" in words_of(other.content.decode())
     assert "2 of 2" in words_of(client.get("/bulk/").content.decode())
+
+
+def test_a_tab_that_is_overtaken_while_it_is_weighed_shows_what_was_sent_and_no_empty_preview(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, refs = browser(ana), mails(memory, "a-1", "a-2")
+    address = preview(client, *refs)
+    said = {"outcome": "done", "reason": REASON}
+    seen = hidden(client.post(address, {**said, "review": "1"}).content.decode())["seen"]
+    weigh = bulk.review
+
+    def overtaken(batch: Batch, **more: Any) -> bulk.Review:
+        monkeypatch.setattr(bulk, "review", weigh)
+        bulk.commit(batch.batch_id, by=ana, **said)
+        return weigh(batch, **more)
+
+    monkeypatch.setattr(bulk, "review", overtaken)
+    answer = client.post(address, {**said, "seen": seen})
+
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    work(Batch.objects.get())
+    assert [status_of(ref) for ref in refs] == ["done", "done"]
+    assert Decision.objects.count() == 2
 
 
 def test_all_that_match_need_a_filter(memory: RecordWriter, ana: User) -> None:
