@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from actions.digests import correction_digest
@@ -69,11 +69,12 @@ def correct(
     actor: str,
     decision_id: str,
     basis: int | None = None,
+    detail: Mapping[str, object] | None = None,
 ) -> Settled:
     """Tell the agent that an end was wrong, and record who says so: one transaction under the agent's lease, all or nothing.
 
-    The holder string is made here and used once. The same id again answers what it wrote before. Errors and the state of the world when
-    each is raised: `ActionStore.correct`.
+    `detail`: what the entry says besides, redacted. The holder string is made here and used once. The same id again answers what it wrote
+    before. Errors and the state of the world when each is raised: `ActionStore.correct`.
 
     Raises:
         InvalidDecision: the id breaks a rule. Nothing was read or written.
@@ -88,6 +89,7 @@ def correct(
         outcome=correction.outcome.value,
         reason=redact_text(correction.reason),
         content_digest=correction_digest(ref, correction),
+        detail=dict(detail or {}),
     )
     return store.correct(ref, correction, entry=entry, holder=one_time_holder(actor), basis=basis)
 

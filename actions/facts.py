@@ -335,6 +335,12 @@ def _money(name: str, amount: Any, number: Decimal | None, currency: str) -> str
     return f"{shown} {currency}".strip() + unit
 
 
+def amount_in(fields: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The name of the first argument that is an amount, the amount as sentences say it, and its currency; each empty where there is none."""
+    name, amount, currency = _amount_of(fields, by_lower_name(fields), NO_RULE)
+    return name, _money(name, amount, read_number(amount), currency), currency
+
+
 def read_number(value: Any) -> Decimal | None:
     if isinstance(value, bool):
         return None

@@ -100,14 +100,13 @@ class ToolCalls:
     def raised(self, action: Action, exc: Exception, *, call_id: str = "") -> bool:
         """Close as failed, with the turn; `unknown`, without one, after a time-out of what may change the world. Answers whether it is closed.
         Raises nothing of its own."""
-        error = error_text(exc)
-        if self.action_class is not ActionClass.PURE and _came_of(exc, (*self.unsure, EndUnrecorded)):
-            self._end_quietly(action, exc, "unknown", resolution=f"the tool does not know whether it happened: {error}")
-            return False
-        return self.reported(action, exc, error, call_id=call_id)
+        return self.reported(action, exc, error_text(exc), call_id=call_id)
 
     def reported(self, action: Action, exc: Exception | None, error: str, *, call_id: str = "") -> bool:
-        """Close as failed with what the tool reported; answers whether it is closed."""
+        """As `raised`, with what the tool itself reported of an error; `exc` None: nobody knows what it came of, so it counts as failed."""
+        if exc is not None and self.action_class is not ActionClass.PURE and _came_of(exc, (*self.unsure, EndUnrecorded)):
+            self._end_quietly(action, exc, "unknown", resolution=f"the tool does not know whether it happened: {error}")
+            return False
         self._note(action, "failed", error=error)
         return self._end_quietly(action, exc, "failed", error=error, turn=self._turn(f"failed: {error}", call_id))
 

@@ -8,9 +8,11 @@ highest epoch is the newest. How many actions there were when a step was first b
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -23,6 +25,7 @@ STORE = "checkpoints"
 """What StoreUnavailable calls the checkpoints' database."""
 _ENTERED = "settle:entered"
 _ENTERED_TASK = "00000000-0000-0000-0000-00005e771e00"
+_SPENT = "settle:spent"
 _NEWEST_LOOKED_AT = 4  # a step writes at most three
 _SENDS = "__pregel_tasks"
 _BRANCH = "branch:to:"
@@ -38,6 +41,7 @@ class StoredStep:
     at: datetime
     number: int  # LangGraph's: -1 for the input, 0 for the state made of it
     nodes: tuple[str, ...]
+    cost: Decimal = Decimal(0)  # where it was asked for
 
 
 def fenced(checkpointer: Any, agent: DurableAgent) -> Any:
@@ -71,6 +75,19 @@ def enter(checkpointer: Any, newest: Any, counts: Mapping[str, int]) -> Mapping[
     return counts
 
 
+def note_spent(checkpointer: Any, run_id: str, before: Any | None, attempt: str, cost: Decimal) -> None:
+    """That this attempt at the step after this checkpoint (None: the run's first) has cost so much more. Under the lease, as every write."""
+    began = before or find_newest(checkpointer, run_id)
+    if began is not None:
+        checkpointer.put_writes(began.config, [(_SPENT, [attempt, str(cost)])], str(uuid.uuid4()))
+
+
+def spent_by(found: Any, attempts: Collection[str] | None = None) -> Decimal:
+    """What these attempts at the step after this checkpoint noted that they cost; None: all of them."""
+    notes = [value for _, channel, value in found.pending_writes or () if channel == _SPENT]
+    return sum((Decimal(cost) for attempt, cost in notes if attempts is None or attempt in attempts), Decimal(0))
+
+
 def nodes_between(before: Any | None, after: Any) -> tuple[str, ...]:
     """The nodes that ran between two checkpoints, by name; those that LangGraph hides are left out."""
     seen = before.checkpoint["versions_seen"] if before else {}
@@ -80,8 +97,10 @@ def nodes_between(before: Any | None, after: Any) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith("__")))
 
 
-def list_steps(checkpointer: Any, run_id: str, *, limit: int) -> tuple[StoredStep, ...]:
-    """The newest checkpoints of a run, newest first, at most `limit`."""
+def list_steps(
+    checkpointer: Any, run_id: str, *, limit: int, cost: Callable[[Any, Any], Decimal] = lambda before, one: Decimal(0)
+) -> tuple[StoredStep, ...]:
+    """The newest checkpoints of a run, newest first, at most `limit`. `cost`: of a step, by the checkpoint before it and its own."""
     found = list(checkpointer.list(config_of(run_id), limit=limit + 1))
     older = [*found[1:], None]
     return tuple(
@@ -90,6 +109,7 @@ def list_steps(checkpointer: Any, run_id: str, *, limit: int) -> tuple[StoredSte
             at=datetime.fromisoformat(one.checkpoint["ts"]),
             number=int((one.metadata or {}).get("step", 0)),
             nodes=nodes_between(before, one) if before or (one.metadata or {}).get("step", 0) <= 0 else (),
+            cost=cost(before, one) if before else Decimal(0),
         )
         for one, before in zip(found, older, strict=False)
     )[:limit]

@@ -62,6 +62,7 @@ class UndoOutcome:
     state: UndoState
     step: UndoStep | None = None
     problem: str = ""  # one clean line, redacted
+    calls: tuple[Action, ...] = ()  # begun or settled in it, by number
 
 
 def plan(
@@ -97,12 +98,17 @@ def undo_next(kind: RunType, run_id: str, *, agent: DurableAgent, resolver: Reso
     """
     if agent.agent != run_id:
         raise ValueError(f"agent {agent.agent} is not that of run {run_id}")
-    from agents.langgraph import (
-        recorded_calls,
-    )  # LangGraph, which nobody needs who only shows runs
+    from agents.langgraph import recorded_calls  # LangGraph, which nobody needs who only shows runs
 
+    first_new = agent.newest_action + 1
     tools = {tool.name: recorded_calls(agent, tool.tool, tool.action_class) for tool in kind.tools}
-    calls.settle(agent, tools.values(), resolver=resolver)
+    known = {action.seq: action for action in calls.settle(agent, tools.values(), resolver=resolver)}
+    outcome = _undo_next(kind, agent, tools)
+    known |= {action.seq: action for action in agent.recent_actions(agent.newest_action - first_new + 1)}
+    return replace(outcome, calls=tuple(known[seq] for seq in sorted(known)))
+
+
+def _undo_next(kind: RunType, agent: DurableAgent, tools: Mapping[str, ToolCalls]) -> UndoOutcome:
     steps = plan(kind, *read_run(agent))
     if agent.pending_actions():
         doubted = next((step for step in steps if step.state is UndoStepState.IN_DOUBT), None)

@@ -69,7 +69,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One interrupt and its calls. `is_outdated`: it was asked by other code or under another rule, so the graph has to ask anew."""
+    """One interrupt and its calls. `is_outdated`: it was asked by other code, under another rule or before the run was cancelled, so the graph
+    has to ask anew."""
 
     interrupt_id: str
     calls: tuple[AskedCall, ...]
@@ -86,10 +87,11 @@ class GatedCall:
     call_id: str
     gate: Gate
     type_version: int
+    cancels: int = 0
 
     @property
     def digest(self) -> str:
-        return call_digest(self.tool, self.args, self.gate, type_version=self.type_version)
+        return call_digest(self.tool, self.args, self.gate, type_version=self.type_version, cancels=self.cancels)
 
 
 def needs_approval(gate: Gate, args: Mapping[str, Any]) -> bool:
@@ -193,8 +195,10 @@ def tell_of_edit(output: Any, tool: str, args: Mapping[str, Any], call_id: str) 
     return output
 
 
-def read_question(kind: RunType, asked: Interrupt[Any]) -> Question:
+def read_question(kind: RunType, asked: Interrupt[Any], *, cancels: int = 0) -> Question:
     """What an interrupt of a graph asks: one of our gates, or LangChain's own middleware, which asks for a turn or for each call.
+
+    `cancels`: as `call_digest`.
 
     Raises:
         OtherQuestion: it is neither.
@@ -204,7 +208,7 @@ def read_question(kind: RunType, asked: Interrupt[Any]) -> Question:
         raise OtherQuestion(_other())
     if value.get("type") == _PER_CALL and isinstance(value.get("args"), Mapping):
         allowed = _allowed_by(asked.response_schema)
-        call = _foreign(kind, asked.id, 0, value, allowed, str(value.get("tool_call_id") or ""))
+        call = _foreign(kind, asked.id, 0, value, allowed, str(value.get("tool_call_id") or ""), cancels)
         return Question(interrupt_id=asked.id, calls=(call,), is_one_decision=True)
     requests = value.get(_BATCH)
     if not isinstance(requests, Sequence) or not requests or not all(_is_request(request) for request in requests):
@@ -212,14 +216,16 @@ def read_question(kind: RunType, asked: Interrupt[Any]) -> Question:
     digests, call_ids = value.get("digests"), value.get("tool_call_ids")
     if isinstance(digests, Sequence) and isinstance(call_ids, Sequence) and len(digests) == len(call_ids) == len(requests):
         calls = tuple(
-            _own(kind, asked.id, position, request, str(call_id))
+            _own(kind, asked.id, position, request, str(call_id), cancels)
             for position, (request, call_id) in enumerate(zip(requests, call_ids, strict=True))
         )
         is_outdated = [call.digest for call in calls] != list(digests)
         return Question(interrupt_id=asked.id, calls=calls, is_outdated=is_outdated)
     configs = [config for config in value.get("review_configs", ()) if isinstance(config, Mapping)]
     calls = tuple(
-        _foreign(kind, asked.id, position, request, _allowed_of(configs, position, str(request["name"]), len(requests)), "")
+        _foreign(
+            kind, asked.id, position, request, _allowed_of(configs, position, str(request["name"]), len(requests)), "", cancels
+        )
         for position, request in enumerate(requests)
     )
     return Question(interrupt_id=asked.id, calls=calls)
@@ -252,25 +258,31 @@ def _decision(call: AskedCall, answer: Answer) -> dict[str, Any]:
     return decision
 
 
-def _own(kind: RunType, interrupt_id: str, position: int, request: Mapping[str, Any], call_id: str) -> AskedCall:
+def _own(kind: RunType, interrupt_id: str, position: int, request: Mapping[str, Any], call_id: str, cancels: int) -> AskedCall:
     """By the gate as it is declared now: what was asked under another one has another digest."""
-    tool = kind.tool(str(request["name"]))
+    name, args = str(request["name"]), request["args"]
+    tool = kind.tool(name)
     gate = tool.gate if tool else None
-    digest = call_digest(str(request["name"]), request["args"], gate, type_version=kind.version) if gate else ""
     return AskedCall(
         interrupt_id=interrupt_id,
         position=position,
         call_id=call_id,
-        tool=str(request["name"]),
-        args=request["args"],
-        digest=digest,
+        tool=name,
+        args=args,
+        digest=call_digest(name, args, gate, type_version=kind.version, cancels=cancels) if gate else "",
         description=gate.description if gate else "",
         allowed=gate.allowed if gate else (),
     )
 
 
 def _foreign(
-    kind: RunType, interrupt_id: str, position: int, request: Mapping[str, Any], allowed: tuple[str, ...], call_id: str
+    kind: RunType,
+    interrupt_id: str,
+    position: int,
+    request: Mapping[str, Any],
+    allowed: tuple[str, ...],
+    call_id: str,
+    cancels: int,
 ) -> AskedCall:
     tool = str(request["name"])
     return AskedCall(
@@ -279,7 +291,7 @@ def _foreign(
         call_id=call_id,
         tool=tool,
         args=request["args"],
-        digest=call_digest(tool, request["args"], Gate(allowed=allowed), type_version=kind.version),
+        digest=call_digest(tool, request["args"], Gate(allowed=allowed), type_version=kind.version, cancels=cancels),
         description=str(request.get("description") or ""),
         allowed=allowed,
     )

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from actions.errors import ActionsError
 from actions.records import Action, ActionClass
 from actions.resolvers.cel import Expression, InvalidExpression
+from actions.summary import names_in, problem_of_summary
 from agents.calls import KEY_ARGUMENT, warn_of_tools
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class RunType:
     `build(tools, hooks, checkpointer)` compiles the graph, anew for each step: `tools` are the durable ones, `hooks` the GraphHooks that
     brief the model and record its messages (give them to the agent, else a killed step cannot tell which calls it made). `start(input)`
     is the graph's first state; `result(state)` what the run came to, as text; `cost(message)` what one message of the model cost.
+    `summary` says in one sentence what a run is for, with names of its input in braces: `Refund of {amount} EUR, order {order}`.
     """
 
     name: str
@@ -145,6 +147,7 @@ class RunType:
     compensates_itself: bool = False  # a failed or cancelled run is walked backward without being asked
     may_end_with_open_calls: bool = False  # else "done" waits until every call is settled
     title: str = ""
+    summary: str = ""  # empty: the title and the first values of the input
 
     def tool(self, name: str) -> RunTool | None:
         return next((tool for tool in self.tools if tool.name == name), None)
@@ -165,6 +168,7 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
     problems = (
         [] if _NAME.fullmatch(kind.name) else [f"{kind.name!r} is no name: lower-case letters, digits, - and _, at most 63"]
     )
+    problems += _problems_of_summary(kind)
     problems += [f"two tools are named {name}" for name in dict.fromkeys(names) if names.count(name) > 1]
     for tool in kind.tools:
         if tool.action_class not in classes:
@@ -191,9 +195,12 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
     )
 
 
-def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version: int) -> str:
-    """What an approval is bound to: tool, whole arguments and the rule that asked. SHA-256 of canonical JSON, hex."""
-    rule = [gate.when, list(gate.allowed), gate.needs_another, type_version]
+def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version: int, cancels: int = 0) -> str:
+    """What an approval is bound to: tool, whole arguments and the rule that asked. SHA-256 of canonical JSON, hex.
+
+    `cancels`: how often the run was cancelled so far; who agreed before somebody stopped it did not agree to its going on.
+    """
+    rule = [gate.when, list(gate.allowed), gate.needs_another, type_version, *([cancels] if cancels else [])]
     text = json.dumps([tool, args, rule], sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
@@ -219,6 +226,17 @@ def _all_parameters(tool: Any) -> Iterable[str]:
     """Those too that a LangChain tool does not show to the model."""
     schema = getattr(tool, "args_schema", None)
     return [*_parameters(tool), *(getattr(schema, "model_fields", None) or ())]
+
+
+def _problems_of_summary(kind: RunType) -> list[str]:
+    if problem := problem_of_summary(kind.summary):
+        return [f"its summary: {problem}"]
+    known = {given for name, one in kind.input.model_fields.items() for given in (name, one.alias)}
+    return [
+        f"its summary names {name}, which is not in its input"
+        for name in sorted(names_in(kind.summary))
+        if name.partition(".")[0] not in known
+    ]
 
 
 def _problems_of_undo(kind: RunType, tool: RunTool, undo: Undo) -> list[str]:

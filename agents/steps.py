@@ -6,7 +6,7 @@ The checkpointer is passed in, since it needs a driver. LangGraph keeps the grap
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -26,8 +26,22 @@ from agents.gates import Answer, AskedCall, OtherQuestion, Question, read_questi
 from agents.harness import DurableAgent, Resolver
 from agents.langgraph import Entered, GraphHooks, durable_tools
 from agents.runs import RunType
+from agents.spending import Meter
 
-__all__ = ["Answer", "AskedCall", "Step", "StepState", "StoredStep", "advance", "one_line", "read_trajectory", "state_problem"]
+__all__ = [
+    "Answer",
+    "AskedCall",
+    "Lost",
+    "Meter",
+    "Step",
+    "StepState",
+    "StoredStep",
+    "advance",
+    "one_line",
+    "read_lost",
+    "read_trajectory",
+    "state_problem",
+]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +60,10 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step did. `checkpoint` is the id under which LangGraph kept the state; empty where none was written."""
+    """What one step did. `checkpoint` is the id under which LangGraph kept the state; empty where none was written.
+
+    `cost` is of this attempt, whatever it came to: what its models were heard to say or what came into the state, whichever is more.
+    """
 
     state: StepState
     checkpoint: str = ""
@@ -68,12 +85,16 @@ def advance(
     agent: DurableAgent,
     checkpointer: Any,
     resolver: Resolver | None = None,
+    cancels: int = 0,
+    meter: Meter | None = None,
 ) -> Step:
     """One step: settle what is open, then one superstep of the graph from its last checkpoint (`given` is the input of the first).
 
     `answers`, by interrupt id, in the order of its calls, are handed in once: where the graph does not wait for them they are left out.
     Give those of every answered question of the run: what a crash kept from reaching the graph is handed in then. The agent is the run's,
     resumed by this process, which keeps its lease for the whole step. A step that is begun again repeats no call that happened or may have.
+    `cancels`: how often the run was cancelled so far; what was answered before counts for nothing. `meter` hears what the attempt costs, for
+    whoever has to know that also of one that raises.
 
     Raises:
         LeaseLost, LeaseNotHeld: another process has the run. What this one did stands in the records; no checkpoint was written after that.
@@ -81,13 +102,15 @@ def advance(
     """
     saver = checkpoints.fenced(checkpointer, agent)
     first_new = agent.newest_action + 1
-    run = _Run(kind, run_id, agent, saver)
+    heard = meter or Meter(kind.cost)
+    run = _Run(kind, run_id, agent, saver, cancels=cancels, meter=heard)
     try:
         before = checkpoints.find_newest(saver, run_id)
     except ActionsError:
         raise
     except Exception as exc:
         return _failed(f"the last checkpoint can no longer be read ({one_line(exc)}); {RESTART}")
+    heard.note = lambda cost: checkpoints.note_spent(saver, run_id, before, heard.attempt, cost)
     tools = durable_tools(
         agent,
         [tool.tool for tool in kind.tools],
@@ -99,13 +122,13 @@ def advance(
     )
     hooks = GraphHooks(agent, tools, resolver=resolver)
     try:
-        settled = hooks.enter(_entered(saver, before, agent))
+        settled = hooks.enter(_entered(saver, before, agent, cancels))
         step = run.step(before, given, answers, tools, hooks)
     except GraphBubbleUp as exc:  # a graph that drains or hands over to a parent that it has not
         step = _failed(one_line(exc))
     known = {action.seq: action for action in settled}
     known |= {action.seq: action for action in agent.recent_actions(agent.newest_action - first_new + 1)}
-    return replace(step, calls=tuple(known[seq] for seq in sorted(known)))
+    return replace(step, calls=tuple(known[seq] for seq in sorted(known)), cost=max(step.cost, heard.spent))
 
 
 def read_trajectory(kind: RunType, run_id: str, *, checkpointer: Any, limit: int = 200) -> tuple[StoredStep, ...]:
@@ -113,12 +136,50 @@ def read_trajectory(kind: RunType, run_id: str, *, checkpointer: Any, limit: int
     return checkpoints.list_steps(checkpointer, run_id, limit=limit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What attempts left that nobody told of: their checkpoints, newest first, and what the step cost that none of them brought to its end."""
+
+    steps: tuple[StoredStep, ...] = ()
+    cost: Decimal = Decimal(0)
+
+
+def read_lost(kind: RunType, run_id: str, *, checkpointer: Any, attempts: Collection[str], limit: int) -> Lost:
+    """The newest checkpoints with their cost, at most `limit`, for whoever goes on after these attempts were lost. Needs no lease.
+
+    What other attempts noted was counted by whoever made them. Raises what the checkpointer raises.
+    """
+
+    def cost(before: Any, one: Any) -> Decimal:
+        unheard = _cost_between(kind, before, one) - checkpoints.spent_by(before)
+        return checkpoints.spent_by(before, attempts) + max(unheard, Decimal(0))
+
+    newest = checkpoints.find_newest(checkpointer, run_id)
+    if newest is None:
+        return Lost()
+    steps = checkpoints.list_steps(checkpointer, run_id, limit=limit, cost=cost)
+    return Lost(steps=steps, cost=checkpoints.spent_by(newest, attempts))
+
+
+def _cost_between(kind: RunType, before: Any, one: Any) -> Decimal:
+    """By the messages that came into the state; nothing where the type cannot tell."""
+    if kind.cost is None:
+        return Decimal(0)
+    known = {message.id for message in _messages_of(before.checkpoint["channel_values"])}
+    said = [message for message in _messages_of(one.checkpoint["channel_values"]) if message.id not in known]
+    try:
+        return sum((Decimal(kind.cost(message)) for message in said), Decimal(0))
+    except Exception as exc:
+        log.warning("what a step cost cannot be told: %s", one_line(exc))
+        return Decimal(0)
+
+
 def state_problem(kind: RunType, run_id: str, *, checkpointer: Any) -> str:
     """Why the run's last checkpoint no longer loads with the code as it is now, in a sentence; empty where it does. Changes nothing."""
     agent = DurableAgent.resume(MemoryStore("none"), run_id, defer_lease=True)
     classes = {tool.name: tool.action_class for tool in kind.tools}
     tools = durable_tools(agent, [tool.tool for tool in kind.tools], classes, warns=False)
-    run = _Run(kind, run_id, agent, checkpointer)
+    run = _Run(kind, run_id, agent, checkpointer, cancels=0, meter=Meter(None))
     try:
         newest = checkpoints.find_newest(checkpointer, run_id)
     except Exception as exc:
@@ -138,12 +199,13 @@ class _Loaded(NamedTuple):
 class _Run:
     """One run while it makes one step."""
 
-    def __init__(self, kind: RunType, run_id: str, agent: DurableAgent, saver: Any) -> None:
+    def __init__(self, kind: RunType, run_id: str, agent: DurableAgent, saver: Any, *, cancels: int, meter: Meter) -> None:
         self._kind = kind
         self._run_id = run_id
         self._agent = agent
         self._saver = saver
-        self._config = {"configurable": {"thread_id": run_id}}
+        self._cancels = cancels
+        self._config: dict[str, Any] = {"configurable": {"thread_id": run_id}, "callbacks": [meter]}
 
     def step(
         self,
@@ -187,7 +249,7 @@ class _Run:
         except ActionsError:
             raise
         except Exception as exc:
-            return _Loaded(problem=f"the graph cannot be built: {one_line(exc)}")
+            return _Loaded(problem=f"the graph cannot be built: {one_line(exc)}; {RESTART}")
         if newest is None:
             return _Loaded(graph)
         if lost := checkpoints.lost_parts(newest, graph):
@@ -200,7 +262,7 @@ class _Run:
             return _Loaded(problem=f"the last checkpoint no longer loads ({one_line(exc)}); {RESTART}")
 
     def _questions(self, state: Any) -> list[Question]:
-        return [read_question(self._kind, asked) for asked in state.interrupts]
+        return [read_question(self._kind, asked, cancels=self._cancels) for asked in state.interrupts]
 
     def _answered(
         self, questions: Sequence[Question], answers: Mapping[str, Sequence[Answer]]
@@ -275,17 +337,20 @@ class _Run:
         return sum((Decimal(self._kind.cost(message)) for message in _said(after) if message.id not in known), Decimal(0))
 
 
-def _entered(saver: Any, before: Any, agent: DurableAgent) -> Entered:
+def _entered(saver: Any, before: Any, agent: DurableAgent, cancels: int) -> Entered:
     if before is None:
-        return Entered()
+        return Entered(cancels=cancels)
     now = {"newest_action": agent.newest_action, "newest_turn": agent.newest_turn}
     is_retry = any(channel == "__error__" for _, channel, _ in before.pending_writes or ())
-    return Entered(**checkpoints.enter(saver, before, now), is_retry=is_retry)
+    return Entered(**checkpoints.enter(saver, before, now), is_retry=is_retry, cancels=cancels)
 
 
 def _said(state: Any) -> list[AIMessage]:
+    return _messages_of(getattr(state, "values", None) or {})
+
+
+def _messages_of(values: Any) -> list[AIMessage]:
     """The model's messages in a state, wherever it keeps them."""
-    values = getattr(state, "values", None) or {}
     kept = values.values() if isinstance(values, Mapping) else vars(values).values()
     return [message for value in kept if isinstance(value, (list, tuple)) for message in value if isinstance(message, AIMessage)]
 

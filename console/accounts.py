@@ -8,6 +8,9 @@ from typing import Any
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.forms import ActivateTOTPForm
+from allauth.mfa.totp.internal.auth import TOTP
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from django.conf import settings
@@ -48,6 +51,16 @@ class AccountAdapter(DefaultAccountAdapter):
         return super().is_reauthentication_required(app=app, **kwargs) and bool(
             self.get_reauthentication_methods(self.request.user)
         )
+
+
+class AppForm(ActivateTOTPForm):
+    """Setting up an app for codes: the code that sets it up has been used with that, and lets nobody in any more."""
+
+    def clean_code(self) -> str:
+        code: str = super().clean_code()
+        if not TOTP(Authenticator(user=self.user, type=Authenticator.Type.TOTP))._mark_code_used(code):
+            raise SecondFactorAdapter().validation_error("incorrect_code")
+        return code
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):

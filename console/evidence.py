@@ -150,4 +150,4 @@ def _when_again(standing: Standing) -> str:
     # Where something differs, asking again seldom tells more: somebody has to look.
     if at is None or standing.outcome != Outcome.UNKNOWN or standing.grade == Grade.CONFLICT:
         return ""
-    return f", look again {at:%H:%M}" if at.date() == timezone.now().date() else f", look again {at.day} {at:%b}"
+    return f", look again {at:%H:%M} UTC" if at.date() == timezone.now().date() else f", look again {at.day} {at:%b}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -52,11 +52,36 @@ def own_hosts(request: HttpRequest) -> tuple[str, str]:
 def beside_queue(request: HttpRequest, ref: ActionRef) -> str:
     """The queue's address with this action opened beside it; empty where the pane did not ask."""
     htmx: HtmxDetails | None = getattr(request, "htmx", None)
-    if not htmx or htmx.target != "pane" or not htmx.current_url:
+    page = _page_of(request)
+    if not htmx or htmx.target != "pane" or page is None:
         return ""
-    filters = QueryDict(urlsplit(htmx.current_url).query, mutable=True)
+    filters = QueryDict(page.query, mutable=True)
     filters["open"] = str(ref)
     return f"{reverse('queue')}?{filters.urlencode(safe='/,')}"
+
+
+FROM_QUEUE = "queue"
+"""In the address of an action's page and in its forms: the filter of the queue that led there."""
+_MAX_QUEUE = 2_000
+_OF_THE_LIST = ("open", "cursor", "select")
+
+
+def queue_query(request: HttpRequest) -> str:
+    """The filter of the queue that this person came from, as it stands in an address; whoever uses it checks it. Empty: none is known.
+
+    A form says it; else the page does that the request comes from, which is the queue itself or names it.
+    """
+    if said := request.POST.get(FROM_QUEUE, ""):
+        return said[:_MAX_QUEUE]
+    path, given = request.path, request.GET.copy()
+    if getattr(request, "htmx", None) or request.method == "POST":
+        page = _page_of(request)
+        path, given = (page.path, QueryDict(page.query, mutable=True)) if page else ("", QueryDict(mutable=True))
+    if path != reverse("queue"):
+        return given.get(FROM_QUEUE, "")[:_MAX_QUEUE]
+    for name in _OF_THE_LIST:
+        given.pop(name, None)
+    return given.urlencode(safe=",")[:_MAX_QUEUE]
 
 
 def to_login(request: HttpRequest, *, ended: bool = False) -> HttpResponse:
@@ -78,8 +103,17 @@ def go_to(request: HttpRequest, url: str) -> HttpResponse:
 def _back_to(request: HttpRequest) -> str:
     """The page to come back to: the one the person looks at, never a piece of it and never the address of a POST."""
     htmx: HtmxDetails | None = getattr(request, "htmx", None)
-    seen = (htmx.current_url if htmx else None) or (request.headers.get("Referer", "") if request.method == "POST" else "")
-    if seen and urlsplit(seen).netloc == request.get_host():
-        parts = urlsplit(seen)
-        return parts.path + (f"?{parts.query}" if parts.query else "")
+    if page := _page_of(request):
+        return page.path + (f"?{page.query}" if page.query else "")
     return request.get_full_path() if request.method in ("GET", "HEAD") and not htmx else reverse("queue")
+
+
+def _page_of(request: HttpRequest) -> SplitResult | None:
+    """The page of ours that the person looks at while this is asked, as htmx says, or for a POST the browser; None where neither does."""
+    htmx: HtmxDetails | None = getattr(request, "htmx", None)
+    seen = (htmx.current_url if htmx else None) or (request.headers.get("Referer", "") if request.method == "POST" else "")
+    try:
+        page = urlsplit(seen)
+    except ValueError:
+        return None
+    return page if page.netloc == request.get_host() else None

@@ -13,6 +13,7 @@ from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import Error as ConsoleDatabaseError
 from django.db import InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
@@ -23,6 +24,7 @@ from console.services import journal
 from console.services.denials import leave_denial
 from console.services.tallies import count
 from console.services.tokens import Caller
+from console.stores import one_page
 from console.views import errors
 
 SEEN_AT = "seen_at"
@@ -30,6 +32,20 @@ BACKGROUND = "X-Background"
 """Header of requests that the page makes by itself; they do not keep a session alive."""
 _WRITE_EVERY_S = 60
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+
+
+class Deadlines(MiddlewareMixin):
+    """One deadline for a page, whatever it asks for; before all that asks for anything. What is streamed after it has its own."""
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if self.async_mode:
+            return self.__acall__(request)
+        with one_page(changes=request.method not in _SAFE):
+            return self.get_response(request)
+
+    async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
+        with one_page(changes=request.method not in _SAFE):
+            return await self.get_response(request)  # type: ignore[misc]  # as MiddlewareMixin itself
 
 
 class Sessions(SessionMiddleware):

@@ -14,11 +14,12 @@ from django.utils import timezone
 
 from actions.arguments import Arguments, parse_arguments
 from actions.errors import ActionsError
-from actions.facts import LOWEST_RISK, Facts, facts_of, risk_of
+from actions.facts import LOWEST_RISK, Facts, amount_in, argument_at, facts_of, risk_of
 from actions.long_arguments import redacted_arguments
 from actions.queries import ActionItem
 from actions.records import Action, ActionClass
 from actions.redaction import redact_arguments, redact_text
+from actions.summary import fill_summary
 from actions.times import to_datetime
 from actions.tool_rules import ToolRules
 from agents.runs import Expiry, Gate, Recovery, RunTool, RunType
@@ -44,6 +45,7 @@ _LABELS: Mapping[str, str] = {
     "calls": "calls",
     "open_calls": "in doubt",
     "cost": "cost",
+    "lost_cost": "of it in lost attempts",
     "busy_ms": "took",
     "compensates": "takes back call",
     "call": "call",
@@ -256,8 +258,7 @@ class RunLine:
 
     run: Run
     word: RunWord
-    title: str
-    about: str  # its input in a few words, redacted
+    sentence: str  # what it is for, redacted
     waits: int = 0
     more: RunWord | None = None  # parked, or being undone
 
@@ -275,8 +276,7 @@ def run_line(run: Run, known: KnownTypes, *, waits: int = 0) -> RunLine:
         run=run,
         word=RUN_STATUSES[run.status],
         more=more_of(run),
-        title=known.title_of(run.type),
-        about=input_words(run.input),
+        sentence=sentence_of(run, known),
         waits=waits,
     )
 
@@ -288,13 +288,23 @@ def more_of(run: Run) -> RunWord | None:
     return UNDOING[run.undoing] if run.undoing else None
 
 
-def input_words(text: str) -> str:
-    """The first plain values of an input, redacted: `order A-17, amount 1200`."""
-    value = redact_arguments(parse_arguments(text)).value
-    if not isinstance(value, dict):
-        return ""
-    plain = [(name, one) for name, one in value.items() if isinstance(one, str | int | Decimal) and one != ""]
-    return ", ".join(f"{name} {' '.join(str(one).split())[:60]}" for name, one in plain[:3])
+def sentence_of(run: Run, known: KnownTypes) -> str:
+    """What a run is for, in the words of its type, else its title with the first values of its input; money as in an action's sentence."""
+    kind, value = known.types.get(run.type), redact_arguments(parse_arguments(run.input)).value
+    given: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    name, money, currency = amount_in(given)
+    moves_money = kind is not None and any(tool.moves_money for tool in kind.tools)
+    amount = {name: money} if money and (moves_money or currency) else {}
+    own = fill_summary(kind.summary, lambda path: amount.get(path.lower()) or _words(argument_at(given, path))) if kind else ""
+    if own:
+        return own
+    values = [f"{one} {amount.get(one.lower()) or _words(said)}" for one, said in given.items() if _words(said)]
+    return " · ".join(filter(None, [known.title_of(run.type), ", ".join(values[:3])]))
+
+
+def _words(value: Any) -> str:
+    """A plain value of an input on one line; nothing of what is made of several."""
+    return " ".join(str(value).split())[:60] if isinstance(value, str | int | Decimal) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,33 +1,18 @@
-"""Reads of runs shaped for a screen: the filtered list, one run's events, the run behind an agent. Nothing here writes."""
+"""Reads of runs shaped for a screen: one run's events, the run behind an agent. Nothing here writes."""
 
 from __future__ import annotations
 
 from django.contrib.auth.models import User
-from django.db.models import Q
 from django.http import Http404
 
 from console.access import Person, Right, may_all
 from console.models import Run
 from console.run_lines import EventLine, event_line
-from console.services.run_rows import tools_of, tools_of_type
+from console.services.run_rows import tools_of
 from console.services.runs import get_run
 
-COUNTED = 1_000
-"""Counting stops one after this."""
 EVENTS_SHOWN = 100
 STEPS_LOOKED_AT = 200
-
-
-def count_runs(*, by: User, status: str = "", kind: str = "", text: str = "") -> int:
-    """How many `list_runs` has, at most one more than COUNTED."""
-    rows = Run.objects.filter(_visible(by))
-    if status:
-        rows = rows.filter(status=status)
-    if kind:
-        rows = rows.filter(type=kind)
-    if text.strip():
-        rows = rows.filter(Q(run_id__icontains=text.strip()) | Q(started_by__icontains=text.strip()))
-    return rows[: COUNTED + 1].count()
 
 
 def find_visible_run(run_id: str, by: Person) -> Run | None:
@@ -73,12 +58,3 @@ def _steps(run: Run) -> dict[int, int]:
     """Which step of the graph an event tells of, by the event's number."""
     numbers = run.events.filter(kind="step").order_by("number").values_list("number", flat=True)
     return {number: step for step, number in enumerate(numbers, start=1)}
-
-
-def _visible(by: User) -> Q:
-    """As `get_run` decides: who may read every tool of a type sees its runs. There are few types in few stores."""
-    seen = Q(pk__in=[])
-    for store, kind in Run.objects.order_by().values_list("store", "type").distinct():
-        if may_all(by, Right.READ, store=store, tools=tools_of_type(kind)):
-            seen |= Q(store=store, type=kind)
-    return seen

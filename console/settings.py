@@ -60,10 +60,9 @@ _database = env.database("DATABASE_URL")
 DATABASES: dict[str, dict[str, Any]] = {
     "default": {
         **_database,
-        "ENGINE": "django.db.backends.postgresql",
-        "OPTIONS": {**_database["OPTIONS"], "pool": {"min_size": 1, "max_size": 8, "timeout": 10}},
-        "CONN_MAX_AGE": 0,  # connections live in the pool, not in threads
-        "CONN_HEALTH_CHECKS": True,
+        "ENGINE": "console.database",
+        "OPTIONS": {**_database["OPTIONS"], "pool": {"max_size": 8, "timeout": 10}},
+        "CONN_MAX_AGE": 0,  # connections are kept by the engine, not by threads
     }
 }
 ACTION_STORES: dict[str, str] = env.stores("ACTION_STORES")  # name -> address, in the order of the setting
@@ -91,6 +90,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "console.request_lines.RequestLines",
+    "console.middleware.Deadlines",
     "django.middleware.security.SecurityMiddleware",
     "console.static_files.StaticFilesMiddleware",
     "console.transfer.Compressed",
@@ -180,6 +180,7 @@ ACCOUNT_REAUTHENTICATION_TIMEOUT = 300
 # Wrong codes and passkeys of one person: as many as wrong passwords, counted where every process sees it.
 ACCOUNT_RATE_LIMITS = {"login_failed": "30/m/ip,5/15m/key", "reauthenticate": "10/5m/user"}
 MFA_ADAPTER = "console.accounts.SecondFactorAdapter"
+MFA_FORMS = {"activate_totp": "console.accounts.AppForm"}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_TOTP_ISSUER = "Settle"
 MFA_ALLOW_UNVERIFIED_EMAIL = True

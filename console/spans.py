@@ -22,6 +22,7 @@ from console.models import Parked, Run, RunEvent
 
 if TYPE_CHECKING:
     from actions.records import Action
+    from agents.compensation import UndoOutcome
     from agents.runs import RunType
     from agents.steps import Step
     from console.span_exporter import Begun
@@ -37,14 +38,14 @@ Value = str | int | float | bool | tuple[str, ...] | None
 
 @dataclass(slots=True)
 class StepSpan:
-    """What is told of one attempt at a step, filled in by whoever makes it. Without a state nothing was begun, and there is no span."""
+    """What is told of one attempt at a step, forward or back, filled in by whoever makes it. Without a state nothing was begun: there is no span."""
 
-    number: int
+    number: int = 0
     state: str = ""
-    step: Step | None = None
+    step: Step | UndoOutcome | None = None
     problem: BaseException | None = None
 
-    def came_to(self, step: Step, *, is_ours: bool) -> None:
+    def came_to(self, step: Step | UndoOutcome, *, is_ours: bool) -> None:
         self.step, self.state = step, step.state.value if is_ours else "lost"
 
     def broke_off(self, problem: BaseException) -> None:
@@ -77,7 +78,19 @@ def step_of(run: Run, kind: RunType) -> Iterator[StepSpan]:
         yield told
     finally:
         if begun is not None:
-            _quietly(lambda: _end_step(begun[0], run, kind, told, is_resumed=begun[1]))
+            _quietly(lambda: _end_step(begun[0], kind, told, _of_step(run, kind, told, is_resumed=begun[1])))
+
+
+@contextmanager
+def undo_of(run: Run, kind: RunType) -> Iterator[StepSpan]:
+    """One call of a run that is taken back, the current span meanwhile. Reads the run's newest event."""
+    told = StepSpan()
+    begun = _quietly(lambda: (_exporter().begin("run.undo", run.run_id, is_first=False), _is_resumed(run))) if is_on() else None
+    try:
+        yield told
+    finally:
+        if begun is not None:
+            _quietly(lambda: _end_step(begun[0], kind, told, _of_undo(run, kind, told, is_resumed=begun[1])))
 
 
 def tell(name: str, agent: str, attributes: Mapping[str, Value], *, took: float, problem: BaseException | None = None) -> None:
@@ -93,14 +106,18 @@ def tell(name: str, agent: str, attributes: Mapping[str, Value], *, took: float,
 
 
 def _begin_step(run: Run) -> tuple[Begun, bool]:
-    newest = RunEvent.objects.filter(run=run).order_by("-number").values_list("kind", flat=True).first()
     restarts = run.restart_of.run_id if run.restart_of is not None and run.steps == 0 else ""
     # The span of the first attempt is known by the run alone, so that a restart can name it.
     is_first = run.steps == run.resumes == 0 and run.stepped_at is None and run.parked == Parked.NO
-    return _exporter().begin("run.step", run.run_id, is_first=is_first, link=restarts), newest == "resumed"
+    return _exporter().begin("run.step", run.run_id, is_first=is_first, link=restarts), _is_resumed(run)
 
 
-def _end_step(begun: Begun, run: Run, kind: RunType, told: StepSpan, *, is_resumed: bool) -> None:
+def _is_resumed(run: Run) -> bool:
+    newest = RunEvent.objects.filter(run=run).order_by("-number").values_list("kind", flat=True).first()
+    return newest == "resumed"
+
+
+def _end_step(begun: Begun, kind: RunType, told: StepSpan, said: Mapping[str, Value]) -> None:
     exporter, step = _exporter(), told.step
     if not told.state and told.problem is None:
         exporter.drop(begun)
@@ -114,17 +131,37 @@ def _end_step(begun: Begun, run: Run, kind: RunType, told: StepSpan, *, is_resum
             ended=action.ended_at,
             is_error=action.status == "failed",
         )
-    said: dict[str, Value] = {
-        "settle.run.id": run.run_id,
-        "settle.run.type": kind.name,
+    exporter.end(begun, _said(said), is_error=told.state in ("failed", "stopped", "broken_off"))
+
+
+def _of_step(run: Run, kind: RunType, told: StepSpan, *, is_resumed: bool) -> dict[str, Value]:
+    step: Any = told.step
+    return {
+        **_of_any(run, kind, told, is_resumed=is_resumed),
         "settle.run.step": told.number,
-        "settle.run.state": told.state,
-        "settle.run.resumed": is_resumed,
         "settle.run.nodes": step.nodes if step is not None else (),
         "settle.run.checkpoint": step.checkpoint if step is not None else "",
+    }
+
+
+def _of_undo(run: Run, kind: RunType, told: StepSpan, *, is_resumed: bool) -> dict[str, Value]:
+    outcome: Any = told.step
+    undone = outcome.step if outcome is not None else None
+    return {
+        **_of_any(run, kind, told, is_resumed=is_resumed),
+        "settle.undo.seq": undone.call.seq if undone is not None else None,
+        "settle.undo.tool": undone.tool if undone is not None and kind.tool(undone.tool) is not None else None,
+    }
+
+
+def _of_any(run: Run, kind: RunType, told: StepSpan, *, is_resumed: bool) -> dict[str, Value]:
+    return {
+        "settle.run.id": run.run_id,
+        "settle.run.type": kind.name,
+        "settle.run.state": told.state,
+        "settle.run.resumed": is_resumed,
         "error.type": type(told.problem).__name__ if told.problem is not None else None,
     }
-    exporter.end(begun, _said(said), is_error=told.state in ("failed", "broken_off"))
 
 
 def _call(action: Action, kind: RunType) -> dict[str, Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -18,7 +18,9 @@ from actions.records import StoreCheck
 from actions.store import is_agent_store, open_chain, open_store
 from actions.store.addresses import split_address
 from actions.store.base import ActionStore, AgentStore, EntryChain, OwnChain
+from actions.store.deadlines import reads_within
 from actions.store.serve import TenantServer
+from console.database.base import ANSWER_S, CHANGE_S, answered_within
 
 __all__ = [
     "CONSOLE_CHAIN",
@@ -32,6 +34,7 @@ __all__ = [
     "get_agent_store",
     "get_store",
     "list_stores",
+    "one_page",
     "prepare_run_checkpoints",
     "reset",
     "run_checkpoints",
@@ -41,6 +44,9 @@ __all__ = [
 
 CONSOLE_CHAIN = "console"
 """The chain of what happens in the console itself (contract, Audit entries); no store may be called so."""
+
+PAGE_S = 12.0
+"""How long all reads of stores for one page may take together: a browser of ours gives a page up after 15 s."""
 
 
 class UnknownStore(Http404):
@@ -156,6 +162,19 @@ def open_as_owner(name: str, url: str) -> Iterator[ActionStore | OwnChain]:
         yield opened
     finally:
         opened.close()
+
+
+@contextmanager
+def one_page(*, changes: bool) -> Iterator[None]:
+    """Around all that is done for one request: nobody waits longer for servers that say nothing, the console's own included.
+
+    `changes`: it may write. Then the reads are not cut short, and whoever is at the same decision is waited for.
+    """
+    with ExitStack() as limits:
+        limits.enter_context(answered_within(CHANGE_S if changes else ANSWER_S))
+        if not changes:
+            limits.enter_context(reads_within(PAGE_S))
+        yield
 
 
 def list_chains() -> tuple[EntryChain, ...]:

@@ -166,9 +166,13 @@ def sweep_inquiries() -> None:
 
 @shared_task(name="console.tasks.recheck_failed")
 def recheck_failed() -> None:
-    """Look again at what was written as failed a day ago, and enter what is not said yet of the incidents that came of it."""
+    """Look again at what was written as failed a day ago, and enter what is not said yet of the incidents that came of it.
+
+    And forget whom we told of what long ago.
+    """
     inquiries.recheck_failed()
     incidents.sweep_incidents()
+    notifications.prune()
     note_sweep("recheck")
 
 

@@ -124,6 +124,8 @@ one_action: list[URLPattern | URLResolver] = [
     path("notes/", notes.note, name="action-note"),
     path("correction/", correction.correction, name="correction"),
     path("correction/turn/", correction.show_correction_turn, name="correction-preview"),
+    path("correction/approve/", correction.approve_it, name="correction-approve"),
+    path("correction/turn-down/", correction.turn_it_down, name="correction-turn-down"),
     path("correction/withdraw/", correction.take_back_correction, name="correction-withdraw"),
 ]
 pages: list[URLPattern | URLResolver] = [

@@ -222,7 +222,7 @@ BECAME: Mapping[str, Became] = {
 BATCH_STATES: Mapping[str, Word] = {
     "draft": Word("preview", "nothing is decided yet"),
     "running": Word("running", "a worker decides one after the other"),
-    "cancelled": Word("cancelled", "what is written stays; the rest is not decided"),
+    "cancelled": Word("cancelled", "what was decided stays; the rest is not decided"),
     "undoing": Word("withdrawing", "what is not written yet is being withdrawn"),
     "undone": Word("withdrawn", "what was not written yet is withdrawn, as far as that was possible"),
     "finished": Word("finished", "every call has its outcome"),

@@ -209,6 +209,7 @@ REFUND = RunType(
     name="refund",
     version=1,
     title="Refund an order",
+    summary="Refund of {amount} EUR, order {order}",
     input=Refund,
     build=build,
     start=start,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
@@ -133,6 +134,19 @@ def _missing() -> dict[str, str]:
     if dovecot.find() is None:
         missing["dovecot"] = f"DOVECOT TEST LEFT OUT: no dovecot {how}"
     return missing
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Eight thousand tests are a million objects that stay to the end: looking through them for garbage, again and again, was a sixth of
+    the tests' time. They are made without, and left out from then on."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -331,7 +331,8 @@ def _why_not_absent(
     if over is None:
         return _Missing(rule="not found; since when its process is gone is not known yet", ask_at=now + window)
     if now <= over + window:
-        return _Missing(rule=f"not found yet; it can still turn up until {format_rfc3339(over + window)}", ask_at=over + window)
+        until = -(-(over + window) // SECOND) * SECOND  # people read it
+        return _Missing(rule=f"not found yet; it can still turn up until {format_rfc3339(until)}", ask_at=over + window)
     first = min((one.asked_at for one in circumstances.negatives if one.asked_at > over), default=None)
     if first is None:
         return _Missing(rule="not found once; it is asked a second time", ask_at=now + window)

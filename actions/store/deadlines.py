@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from math import ceil, inf
 from time import monotonic
@@ -22,7 +23,33 @@ class Timeouts:
 
 
 class LeftAlone(Exception):
-    """The server was not asked, because it did not answer a moment ago."""
+    """The server was not asked, because it did not answer a moment ago, or whoever asks has waited long enough."""
+
+
+_until: ContextVar[float] = ContextVar("until", default=inf)
+
+
+@contextmanager
+def reads_within(seconds: float) -> Iterator[None]:
+    """All reads of this context together end within so long, whichever servers they ask: a page asks several times, and nobody waits for it
+    as long as for all of them. What writes is not cut short."""
+    token = _until.set(monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def for_read(seconds: float) -> float:
+    """How long a read may take that may take `seconds` by itself.
+
+    Raises:
+        LeftAlone: nothing of the context's time is left. Nothing was asked.
+    """
+    left = _until.get() - monotonic()
+    if left <= 0:
+        raise LeftAlone("was not asked any more: this page has waited long enough for answers; load it again")
+    return min(seconds, left)
 
 
 @dataclass(slots=True)
@@ -61,6 +88,16 @@ class Silence:
         finally:
             with self._lock:
                 self._learn(use, is_probe=is_probe)
+
+    def fell_silent(self, asked_at: float) -> None:
+        """Outside of `ask`: what was asked then got no answer."""
+        with self._lock:
+            self._learn(Use(asked_at, silent_since=asked_at), is_probe=False)
+
+    def heard(self, asked_at: float) -> None:
+        """Outside of `ask`: what was asked then was answered."""
+        with self._lock:
+            self._last_heard = max(self._last_heard, asked_at)
 
     def _learn(self, use: Use, *, is_probe: bool) -> None:
         if is_probe:

@@ -15,7 +15,7 @@ from pymongo.errors import PyMongoError
 
 from actions.errors import StoreReadOnly, StoreUnavailable, StoreUnusable
 from actions.store import mongo_setup
-from actions.store.deadlines import LeftAlone, Timeouts
+from actions.store.deadlines import LeftAlone, Timeouts, for_read
 from actions.store.mongo_connection import (
     NO_REPLICA_SET,
     STANDBY,
@@ -65,6 +65,7 @@ class MongoDatabase:
         """The database for one use, all of which takes no longer than one answer may; a transaction sets limits of its own."""
         answer_s = within_s or self._timeouts.answer_s
         try:
+            answer_s = answer_s if is_write else for_read(answer_s)
             with self._clients.ask() as client, nullcontext() if within_s == inf else pymongo.timeout(answer_s):
                 yield database_of(client, self.address)
         except LeftAlone as exc:

@@ -65,7 +65,7 @@ from actions.store.codec import (
     turn_id,
     unreadable,
 )
-from actions.store.deadlines import Timeouts
+from actions.store.deadlines import LeftAlone, Timeouts, for_read
 from actions.store.polign_http import CONFLICT, NOT_FOUND, Address, Answer, Server, parse_address
 from actions.store.postgres_entries import PostgresEntries, open_entries
 from actions.store.steps import Found, Held, correct_in_steps, settle_in_steps
@@ -344,7 +344,10 @@ class PolignStore:
     # --- requests ---
 
     def _until(self, within_s: float | None = None) -> float:
-        return monotonic() + (within_s or self._timeouts.read_s)
+        try:
+            return monotonic() + (within_s or for_read(self._timeouts.read_s))
+        except LeftAlone as exc:
+            raise StoreUnavailable(self.name, str(exc)) from exc
 
     def _get(self, record_id: str, *, until: float) -> tuple[_Record | None, Instant]:
         """One record whole, its numbers as numbers; and the server's time."""

@@ -24,7 +24,17 @@ from psycopg.pq import TransactionStatus
 from actions.errors import StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable
 from actions.store.postgres_deadlines import Connection, DeadlinePassed, Silence, Timeouts, Use
 
-__all__ = ["DEFAULT_SCHEMA", "Address", "Connection", "ProcessConnections", "Timeouts", "is_lost", "parse_address", "store_error"]
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "Address",
+    "Connection",
+    "ProcessConnections",
+    "Timeouts",
+    "has_news",
+    "is_lost",
+    "parse_address",
+    "store_error",
+]
 
 DEFAULT_SCHEMA = "recall"
 DEFAULT_COLLECTION = "recall_lexical_v1"
@@ -170,7 +180,7 @@ class Connections:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if not _has_news(connection):
+            if not has_news(connection):
                 connection.is_kept = True
                 connection.may_be_repeated = True
                 return connection
@@ -184,7 +194,7 @@ class Connections:
             connection.close()
 
 
-def _has_news(connection: Connection) -> bool:
+def has_news(connection: Connection) -> bool:
     """Whether an idle connection has something to read: nothing was asked, so it can only be the server's farewell. No round trip."""
     if connection.closed:
         return True

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors, sql
 
 from actions.errors import StoreUnavailable, StoreUnusable
-from actions.store.deadlines import LeftAlone
+from actions.store.deadlines import LeftAlone, for_read
 from actions.store.postgres_connection import (
     Address,
     Connection,
@@ -72,8 +72,9 @@ class Database:
         """A connection for one use, with its deadline. `may_find_dead`: the caller asks again where a kept one is dead (_FoundDead)."""
         used: Connection | None = None
         try:
+            limit_s = self._timeouts.write_s if is_write else for_read(self._timeouts.read_s)
             with self._connections.borrow(is_fresh=is_fresh) as used:
-                used.allow(self._timeouts.write_s if is_write else self._timeouts.read_s, answer_s=self._timeouts.answer_s)
+                used.allow(limit_s, answer_s=self._timeouts.answer_s)
                 yield used
         except LeftAlone as exc:
             raise StoreUnavailable(self.name, str(exc)) from exc

@@ -59,6 +59,7 @@ class Asking:
 
     def __init__(self, gates: Mapping[str, Gate] | None = None, *, type_version: int = 0) -> None:
         self.newest_calls: tuple[Mapping[str, Any], ...] = ()  # of the model's newest message
+        self.cancels = 0  # of the run, where this is one
         self._gates = dict(gates or {})
         self._type_version = type_version
         self._lock = threading.Lock()
@@ -116,4 +117,4 @@ class Asking:
         return together if is_among else [call]
 
     def _gated(self, tool: str, args: Mapping[str, Any], call_id: str, gate: Gate) -> GatedCall:
-        return GatedCall(tool=tool, args=args, call_id=call_id, gate=gate, type_version=self._type_version)
+        return GatedCall(tool=tool, args=args, call_id=call_id, gate=gate, type_version=self._type_version, cancels=self.cancels)

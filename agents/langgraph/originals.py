@@ -66,6 +66,21 @@ def raising(tool: BaseTool) -> BaseTool:
     return tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
 
 
+def noting(tool: BaseTool, caught: list[Exception]) -> BaseTool:
+    """The same tool with its own way of handling errors, which are noted: an error may have come of a time-out."""
+    given = tool.handle_tool_error
+    if not given:
+        return tool
+
+    def handle(exc: Exception) -> Any:
+        caught.append(exc)
+        if callable(given):
+            return given(exc)  # type: ignore[arg-type]  # only a ToolException gets here
+        return given if isinstance(given, str) else exc.args[0] if exc.args else "Tool execution error"
+
+    return tool.model_copy(update={"handle_tool_error": handle})
+
+
 def parameters_of(tool: BaseTool) -> set[str]:
     """All parameters, those that the model does not see included."""
     schema = tool.args_schema

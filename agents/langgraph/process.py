@@ -47,6 +47,7 @@ class Process:
     def enter(self, step: Entered) -> None:
         """Before anything else: which step of a run this process is in."""
         self._step = step
+        self.asking.cancels = step.cancels
 
     def settle(self) -> tuple[Action, ...]:
         """Once for each process; answers what was closed."""

@@ -23,6 +23,7 @@ class Entered:
     newest_action: int = 0
     newest_turn: int = 0
     is_retry: bool = False  # an attempt ended with an error: what failed in it is tried again
+    cancels: int = 0  # how often the run was cancelled: what a person said before counts for nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from actions.records import Action, ActionClass
 from agents.calls import KEY_ARGUMENT
 from agents.langgraph.asking import Allowed, Asking
 from agents.langgraph.messages import text_of
-from agents.langgraph.originals import filled_in_of, parameters_of, raising
+from agents.langgraph.originals import filled_in_of, noting, parameters_of, raising
 from agents.langgraph.repeats import STOPPED, Call, comparable
 from agents.runs import COMPENSATES
 
@@ -51,20 +51,20 @@ class DurableTool(BaseTool):
         arguments = allowed.arguments
         if (known := self._answer(arguments, tool_call_id)) is not None:
             return allowed.told(known)
-        call = self.call_of(arguments, tool_call_id)
+        call, caught = self.call_of(arguments, tool_call_id), list[Exception]()
         if allowed.is_refused:
             self.process.ended(call)
             return allowed.refused()
         try:
             action = self._begin(arguments, call)
             try:
-                output = self._called(tool_call_id).run(
+                output = self._called(tool_call_id, caught).run(
                     self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
                 )
             except Exception as exc:
                 self._stopped(action, exc, call)
                 raise
-            return allowed.told(self._returned(action, output, call))
+            return allowed.told(self._returned(action, output, call, caught))
         finally:
             self.process.left(call)
 
@@ -74,20 +74,20 @@ class DurableTool(BaseTool):
         arguments = allowed.arguments
         if (known := await asyncio.to_thread(self._answer, arguments, tool_call_id)) is not None:
             return allowed.told(known)
-        call = self.call_of(arguments, tool_call_id)
+        call, caught = self.call_of(arguments, tool_call_id), list[Exception]()
         if allowed.is_refused:
             self.process.ended(call)
             return allowed.refused()
         try:
             action = await asyncio.to_thread(self._begin, arguments, call)
             try:
-                output = await self._called(tool_call_id).arun(
+                output = await self._called(tool_call_id, caught).arun(
                     self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
                 )
             except Exception as exc:
                 await asyncio.to_thread(self._stopped, action, exc, call)
                 raise
-            return allowed.told(await asyncio.to_thread(self._returned, action, output, call))
+            return allowed.told(await asyncio.to_thread(self._returned, action, output, call, caught))
         finally:
             self.process.left(call)
 
@@ -139,9 +139,9 @@ class DurableTool(BaseTool):
     def _given(self, arguments: Mapping[str, Any], action: Action) -> dict[str, Any]:
         return {**arguments, KEY_ARGUMENT: action.key} if self.calls.takes_key else dict(arguments)
 
-    def _called(self, call_id: str | None) -> BaseTool:
-        """Without a call id a handled error would come back as plain content, and be taken for a result."""
-        return self.inner if call_id else raising(self.inner)
+    def _called(self, call_id: str | None, caught: list[Exception]) -> BaseTool:
+        """Without a call id a handled error would come back as plain content, and be taken for a result. `caught`: what it handles itself."""
+        return noting(self.inner, caught) if call_id else raising(self.inner)
 
     def _stopped(self, action: Action, exc: Exception, call: Call) -> None:
         if isinstance(exc, ParentCommand):  # the tool is over; where the graph goes on is its result
@@ -155,10 +155,10 @@ class DurableTool(BaseTool):
         self.process.told(call.id)
         self.process.ended(call)
 
-    def _returned(self, action: Action, output: Any, call: Call) -> Any:
+    def _returned(self, action: Action, output: Any, call: Call, caught: list[Exception]) -> Any:
         text = text_of(output, call.id or None)
         if isinstance(output, ToolMessage) and output.status == "error":
-            if not self.calls.reported(action, None, text, call_id=call.id):
+            if not self.calls.reported(action, caught[-1] if caught else None, text, call_id=call.id):
                 return output
         else:
             self.calls.returned(action, text, call_id=call.id)

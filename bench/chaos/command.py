@@ -7,7 +7,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,15 +17,20 @@ from typing import Any
 import httpx
 import psycopg
 
-from bench.chaos.runs import EFFECTS, effects
-from bench.chaos.stage import WORKERS, Stage, open_stage
+from bench.chaos.runs import EFFECTS, UNDOES, effects
+from bench.chaos.stage import STORE, WORKERS, Stage, open_stage
 from local import processes
 from local.processes import ServerError
 
 FINAL = ("done", "failed", "cancelled")
-PATIENCE_S = 300.0
-"""How long the last runs may take once nothing is killed any more."""
+PATIENCE_S = 180.0
+"""So long no run may come a step further once nothing is killed any more; then what has not ended counts as stuck. A slow machine is no fault."""
 POLL_S = 0.2
+KILLS = {"worker": 6, "deploy": 2, "broker": 2, "database": 1}
+"""What is killed, and how often beside the others: first each once, then at random."""
+ALL = "all at once"
+"""The last kill, in the last second, or later where not everything had its turn: both workers, broker and database. Nothing comes after it that
+could push a run on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ EFFORTS = {"quick": (10, 15.0), "usual": (50, 60.0), "full": (50, 60.0)}
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What was counted, all of it outside of Settle or in its tables, never by asking whoever was killed."""
+    """What was counted: effects in files outside, gates and ends in the tables, resumes in each run's replay, which has to explain them alone."""
 
     runs: int
     seconds: float
@@ -92,7 +97,7 @@ def bench_chaos(asked: Asked, tell: Callable[[str], None]) -> Outcome:
                 base_url=stage.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=10
             ) as http:
                 _play(stage, http, asked, outcome, tell)
-            _count(stage, outcome)
+                _count(stage, http, outcome)
         finally:
             stage.stop()
     except BaseException:
@@ -107,50 +112,65 @@ def bench_chaos(asked: Asked, tell: Callable[[str], None]) -> Outcome:
 
 def _play(stage: Stage, http: httpx.Client, asked: Asked, outcome: Outcome, tell: Callable[[str], None]) -> None:
     chance = random.Random(asked.seed)
+    targets = _targets(chance)
     began = time.monotonic()
     started: dict[int, str] = {}
     killed: Counter[str] = Counter()
-    next_kill = began + 2
-    last = ""
+    next_kill, last_kill, pace = began + 2, began + asked.seconds - 1, min(1.0, asked.seconds / 20)
+    last, ended, steps, moved, moved_at = "", 0, 0, (0, 0), began
     while True:
         now = time.monotonic()
         for number in range(1, asked.runs + 1):
             if number not in started and (run := _start(http, number)):
                 started[number] = run
         _approve(http)
-        if began + asked.seconds > now >= next_kill:
-            killed[_strike(stage, chance)] += 1
-            next_kill = time.monotonic() + chance.uniform(1, 4)
-        ended = _ended(stage)
+        is_last = now >= last_kill and sum(killed.values()) >= len(KILLS)
+        if not killed[ALL] and (is_last or now >= next_kill):
+            target = ALL if is_last else next(targets)
+            _strike(stage, target, chance)
+            killed[target] += 1
+            next_kill = time.monotonic() + chance.uniform(1, 4) * pace
+        _keep_alive(stage)
+        ended, steps = _ended(stage) or (ended, steps)
+        if (ended, steps) != moved:
+            moved, moved_at = (ended, steps), now
         line = f"{ended} of {asked.runs} ended, killed: {_listed(killed)}"
         if line != last:
             tell(line)
             last = line
-        if now > began + asked.seconds and ended == asked.runs:
+        if killed[ALL] and ended == asked.runs:
             break
-        if now > began + asked.seconds + PATIENCE_S:
+        if now > max(began + asked.seconds, moved_at) + PATIENCE_S:
             break
         time.sleep(POLL_S)
     outcome.killed = dict(killed)
     outcome.took_s = round(time.monotonic() - began, 1)
 
 
-def _strike(stage: Stage, chance: random.Random) -> str:
-    """One thing goes, and comes back."""
-    what = chance.choices(("worker", "deploy", "broker", "database"), weights=(6, 2, 2, 1))[0]
-    if what == "broker":
-        stage.kill_broker()
-    elif what == "database":
+def _targets(chance: random.Random) -> Iterator[str]:
+    yield from chance.sample(list(KILLS), len(KILLS))
+    while True:
+        yield chance.choices(list(KILLS), weights=list(KILLS.values()))[0]
+
+
+def _strike(stage: Stage, target: str, chance: random.Random) -> None:
+    """It goes, and comes back."""
+    names = WORKERS if target == ALL else (chance.choice(WORKERS),) if target in ("worker", "deploy") else ()
+    for name in names:
+        stage.deploy(name) if target == "deploy" else stage.kill(name)
+    if target in ("database", ALL):
         stage.kill_database()
-    else:
-        name = chance.choice(WORKERS)
-        stage.kill(name) if what == "worker" else stage.deploy(name)
+    if target in ("broker", ALL):
+        stage.kill_broker()
+    for name in names:
         stage.start(name)
-    if stage.running["beat"].poll() is not None:
-        stage.start("beat")  # as whatever keeps processes alive would
-    if stage.running["web"].poll() is not None:
-        stage.start("web")
-    return what
+
+
+def _keep_alive(stage: Stage) -> None:
+    """As whatever runs the processes of a deployment would."""
+    for name, process in list(stage.running.items()):
+        if process.poll() is not None:
+            stage.start(name)
 
 
 def _start(http: httpx.Client, number: int) -> str:
@@ -173,10 +193,13 @@ def _approve(http: httpx.Client) -> None:
             http.post(f"/api/v1/approvals/{item['id']}", json={"decision": "approve", "seen": item["digest"]})
 
 
-def _ended(stage: Stage) -> int:
+def _ended(stage: Stage) -> tuple[int, int] | None:
+    """How many runs have ended, and how many steps all have made; None while the database is away."""
+    counts = "SELECT count(*) FILTER (WHERE status = ANY(%s)), coalesce(sum(steps), 0) FROM console_run"
     with suppress(psycopg.Error):
-        return int(_rows(stage, "SELECT count(*) FROM console_run WHERE status = ANY(%s)", [list(FINAL)])[0][0])
-    return 0
+        ((ended, steps),) = _rows(stage, counts, [list(FINAL)])
+        return int(ended), int(steps)
+    return None
 
 
 def _rows(stage: Stage, statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
@@ -184,7 +207,7 @@ def _rows(stage: Stage, statement: str, values: list[Any] | None = None) -> list
         return connection.execute(statement, values or []).fetchall()
 
 
-def _count(stage: Stage, outcome: Outcome) -> None:
+def _count(stage: Stage, http: httpx.Client, outcome: Outcome) -> None:
     runs = _rows(stage, "SELECT id, run_id, input, status, problem, resumes FROM console_run ORDER BY id")
     by_number = {
         json.loads(given)["number"]: (pk, run, status, problem, resumes) for pk, run, given, status, problem, resumes in runs
@@ -205,10 +228,37 @@ def _count(stage: Stage, outcome: Outcome) -> None:
         outcome.gates += len(asked)
         if len(asked) != (1 if number % 2 == 0 else 0):
             outcome.asked_again.append(f"run {number} ({run}): its gate was asked {len(asked)} times")
-        told = _rows(stage, "SELECT detail FROM console_run_event WHERE run_id = %s AND kind = 'resumed'", [pk])
-        outcome.resumes += resumes
-        if len(told) != resumes or not all(json.loads(detail).get("reason") for (detail,) in told):
-            outcome.unexplained.append(f"run {number} ({run}): {resumes} resumes, {len(told)} of them explained")
+        _count_resumes(outcome, number, run, resumes, _replay(http, run))
+    for tool in UNDOES:
+        if effects(tool, stage.folder / "world"):
+            outcome.twice.append(f"{tool} happened, which nobody asked for")
+
+
+def _replay(http: httpx.Client, run: str) -> list[dict[str, Any]]:
+    """Its replay as an auditor downloads it; empty where it is not whole."""
+    if not run:
+        return []
+    with suppress(httpx.HTTPError):
+        answer = http.get(f"/api/v1/agents/{STORE}/{run}/replay")
+        lines = [json.loads(line) for line in answer.text.splitlines()] if answer.status_code == httpx.codes.OK else []
+        return lines if lines and lines[-1].get("kind") == "replay_end" else []
+    return []
+
+
+def _count_resumes(outcome: Outcome, number: int, run: str, lost: int, replay: list[dict[str, Any]]) -> None:
+    """Each begins with a reason: a worker that was lost (as often as the row counted), or calls that were settled after the run had stopped for
+    them."""
+    events = [line for line in replay if line.get("kind") == "run"]
+    reasons = [line["detail"].get("reason") for line in events if line["event"] == "resumed"]
+    told = sum("lost" in line["detail"] for line in events if line["event"] == "resumed")
+    stops = sum(line["event"] == "parked" and line["detail"].get("why") == "open_calls" for line in events)
+    outcome.resumes += len(reasons)
+    if not replay:
+        outcome.unexplained.append(f"run {number} ({run}): it has no whole replay")
+    elif told != lost or not all(reasons) or len(reasons) - told > stops:
+        outcome.unexplained.append(
+            f"run {number} ({run}): {lost} workers lost, {stops} stops, and {len(reasons)} resumes: {reasons}"
+        )
 
 
 def _listed(killed: Counter[str]) -> str:

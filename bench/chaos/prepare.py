@@ -35,7 +35,7 @@ def prepare(token: Path) -> None:
     call_command("migrate", interactive=False, verbosity=0)
     call_command("prepare_store", STORE)
     user = User.objects.create_user(OPERATOR)
-    for role in (Role.OPERATOR, Role.ADMIN):
+    for role in (Role.OPERATOR, Role.ADMIN, Role.AUDITOR):
         Grant.objects.create(user=user, role=role, store="", tool="")
     values = {"callable": "bench.chaos.runs.find", "proves_absence": "yes", "timeout_s": "5"}
     save_definition("files", "python", values, {}, seen_version=0, by=user, per_minute=6_000, at_once=8)

@@ -22,6 +22,7 @@ from agents.runs import Gate, Limits, RunTool, RunType, Undo
 FOLDER = "CHAOS_WORLD"
 TOOLS = ("look", "save", "send", "note")
 EFFECTS = ("save", "send", "note")
+UNDOES = ("unsend",)
 LONGEST_S = 0.25
 """Each call takes up to so long before its effect and after it, so that a kill finds it there."""
 

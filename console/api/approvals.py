@@ -85,7 +85,8 @@ def get_one_approval(request: HttpRequest, approval_id: Id) -> HttpResponse:
     summary="Say whether the call is made",
 )
 def post_answer(request: HttpRequest, approval_id: Id, body: Annotated[AnswerIn, Body()]) -> HttpResponse:
-    """409: answered already, or void. 412: it is not what `seen` says. 403: four eyes, it is your own run."""
+    """409: answered already, or void. 412: it is not what `seen` says. 403: four eyes, it is your own run; or `confirm_identity`, which no
+    token can: saying no needs none."""
     know_query(request)
     row = answer(approval_id, decision=body.decision, seen=body.seen, by=user_of(request), args=body.args, message=body.message)
     send_runs([row.run_id])

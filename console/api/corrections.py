@@ -63,7 +63,8 @@ router = Router()
 def post_correction(
     request: HttpRequest, store: Store, agent: Agent, seq: Seq, body: Annotated[CorrectionIn, Body()]
 ) -> HttpResponse:
-    """The action keeps its end; its agent is told by one turn more. 201: written. 200: the same id again. 202: kept, its agent is alive."""
+    """The action keeps its end; its agent is told by one turn more. 201: written. 200: the same id again. 202: kept: its agent is
+    alive, or a second person has to approve it on its page (`state`)."""
     wanted = CorrectionRequest(outcome=body.outcome, reason=body.reason, correction_id=body.correction_id)
     return _answer(correct_end(ActionRef(store, agent, seq), wanted, by=user_of(request)))
 

@@ -10,7 +10,7 @@ from console.api.answers import error_answer
 from console.api.approvals import approval_json
 from console.api.root import api
 from console.run_types import UnknownRunType
-from console.services.approvals import AlreadyAnswered, ApprovalChanged, ApprovalVoid, InvalidAnswer
+from console.services.approvals import AlreadyAnswered, ApprovalChanged, ApprovalVoid, InvalidAnswer, ProofNeeded
 from console.services.runs import IdempotencyConflict, InvalidRunInput, OpenCalls, RunNotPossible
 from console.services.undoing import PreviewChanged
 
@@ -26,9 +26,18 @@ def types_refused(request: HttpRequest, exc: RunTypeRefused) -> HttpResponse:
 
 
 @api.exception_handler(InvalidRunInput)
+def invalid_input(request: HttpRequest, exc: InvalidRunInput) -> HttpResponse:
+    return error_answer(422, "invalid", str(exc), problems=exc.problems)
+
+
 @api.exception_handler(InvalidAnswer)
-def invalid_values(request: HttpRequest, exc: InvalidRunInput | InvalidAnswer) -> HttpResponse:
+def invalid_answer(request: HttpRequest, exc: InvalidAnswer) -> HttpResponse:
     return error_answer(422, "invalid", str(exc), problems=list(exc.problems))
+
+
+@api.exception_handler(ProofNeeded)
+def proof_needed(request: HttpRequest, exc: ProofNeeded) -> HttpResponse:
+    return error_answer(403, "confirm_identity", f"{exc}, which no token can give; answer it on its page")
 
 
 @api.exception_handler(IdempotencyConflict)

@@ -54,18 +54,24 @@ class Command(BaseCommand):
         except PermissionDenied as exc:
             self._enter_refusal(_first_line(exc), options)
             refuse(_first_line(exc))
-        except (ActionsError, Http404, ImproperlyConfigured) as exc:
+        except Http404 as exc:
+            if not isinstance(exc, UnknownStore):  # of a store that is not configured nobody can be refused
+                self._enter_refusal(_first_line(exc), options, why="missing")
+            refuse(_first_line(exc))
+        except (ActionsError, ImproperlyConfigured) as exc:
             refuse(_first_line(exc))
         except Exception as exc:
             if options.get("traceback"):
                 raise
             refuse(f"something unexpected went wrong here: {name_of(exc)}; --traceback shows more")
 
-    def _enter_refusal(self, reason: str, options: Mapping[str, Any]) -> None:
+    def _enter_refusal(self, reason: str, options: Mapping[str, Any], *, why: str = "forbidden") -> None:
         """Whoever a command acts as and who lacks the right leaves the entry that a page's refusal leaves."""
         if options.get("user"):
             about = {name: options[name] for name in ("store", "agent", "seq") if options.get(name)}
-            leave_denial(f"user {options['user']}", f"command {type(self).__module__.rpartition('.')[2]}", reason=reason, **about)
+            leave_denial(
+                f"user {options['user']}", f"command {type(self).__module__.rpartition('.')[2]}", why=why, reason=reason, **about
+            )
 
     def execute(self, *args: Any, **options: Any) -> Any:
         try:

@@ -16,7 +16,7 @@ from console.models.change import Change
 from console.models.channel import Channel, Event, Notice, NoticeState, Way
 from console.models.checkpoint import CheckpointDelivery, StoredCheckpoint
 from console.models.claim import Claim, ClaimEnd, HandOver
-from console.models.correction import Correction, CorrectionState
+from console.models.correction import PENDING_CORRECTIONS, Correction, CorrectionState
 from console.models.decision import PENDING_STATES, Decision, DecisionOutcome, DecisionState, WrittenBy
 from console.models.decision_id import DecisionId
 from console.models.definition import Definition, Pace, Secret
@@ -38,6 +38,7 @@ __all__ = [
     "DEFAULT_SLA_S",
     "FAILED_STATES",
     "OPEN_ITEM_STATES",
+    "PENDING_CORRECTIONS",
     "PENDING_STATES",
     "RETRYABLE_STATES",
     "Approval",

@@ -85,6 +85,9 @@ class Batch(models.Model):
     content_digest = models.CharField(max_length=64, blank=True)  # what a caller's own batch id stands for
     created_at = models.DateTimeField(auto_now_add=True)
     committed_at = models.DateTimeField(null=True)
+    is_confirmed = models.BooleanField(
+        default=False, db_default=False
+    )  # whoever said go had just proved who they are: once for all of it
     ended_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True)  # when the sweep may send a task for it; None: nothing is left to do
     claimed_until = models.DateTimeField(null=True)

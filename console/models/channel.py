@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 
@@ -64,6 +65,8 @@ class Channel(models.Model):
                 | Q(quiet_from__isnull=False, quiet_until__isnull=False),
                 name="channel_quiet_from_and_until",
             ),
+            # Two that read alike could not be told apart, in the list or in the history.
+            models.UniqueConstraint(Lower("name"), condition=Q(way=Way.WEBHOOK), name="channel_one_webhook_of_a_name"),
         ]
 
     def __str__(self) -> str:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from actions.records import ActionRef
 from actions.redaction import redact_text
 
 
 class CorrectionState(models.TextChoices):
-    """Where a correction is. Only `waiting` can still change."""
+    """Where a correction is. Only the first two can still change."""
 
+    PROPOSED = "proposed"  # waits for a second person: two decided, or would have to by now
     WAITING = "waiting"  # on its way to the store: its agent is alive, or the store has not confirmed it yet
     WRITTEN = "written"  # its turn stands in the agent's records
     WITHDRAWN = "withdrawn"  # taken back by a person before it was written
     REFUSED = "refused"  # could not be written; `why` says what stood in its way
+
+
+PENDING_CORRECTIONS = (CorrectionState.PROPOSED, CorrectionState.WAITING)
 
 
 class Correction(models.Model):
@@ -47,15 +51,39 @@ class Correction(models.Model):
     entry_number = models.BigIntegerField(null=True)
     turn_seq = models.BigIntegerField(null=True)
     was_read = models.CharField(max_length=8, blank=True)  # whether the agent had read what it was told first
+    # What the decision needed its correction needs too; frozen when it was made, as a decision's gates are.
+    needs_second = models.BooleanField(default=False, db_default=False)
+    needs_step_up = models.BooleanField(default=False, db_default=False)
+    rule = models.TextField(blank=True, db_default="", default="")  # the policy's own words and version, for a person
+    sentence = models.CharField(
+        max_length=200, blank=True, db_default="", default=""
+    )  # the call in our words, redacted; of proposals
+    second_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
+    second_username = models.CharField(max_length=150, blank=True, db_default="", default="")
+    second_reason = models.TextField(blank=True, db_default="", default="")  # unredacted, like the reason
+    second_at = models.DateTimeField(null=True)
+    is_turned_down = models.BooleanField(default=False, db_default=False)  # by that second person; refused for good
 
     class Meta:
         db_table = "console_correction"
         constraints = [
             models.UniqueConstraint(
-                fields=["store", "agent", "seq"], condition=Q(state="waiting"), name="correction_one_waiting_per_action"
+                fields=["store", "agent", "seq"],
+                condition=Q(state__in=["proposed", "waiting"]),
+                name="correction_one_pending_per_action",
             ),
             models.CheckConstraint(condition=Q(state__in=CorrectionState.values), name="correction_state_known"),
             models.CheckConstraint(condition=Q(outcome__in=["done", "failed", "unknown"]), name="correction_outcome_known"),
+            # Whatever code comes: nothing that needs a second person is on its way to a store without one.
+            models.CheckConstraint(
+                condition=Q(needs_second=False)
+                | Q(second_at__isnull=False, is_turned_down=False)
+                | Q(state__in=["proposed", "withdrawn", "refused"]),
+                name="correction_second_person",
+            ),
+            models.CheckConstraint(
+                condition=Q(second_by__isnull=True) | ~Q(second_by=F("by")), name="correction_second_is_another"
+            ),
         ]
         indexes = [
             models.Index(fields=["store", "agent", "seq", "-id"], name="correction_by_action"),
@@ -70,8 +98,17 @@ class Correction(models.Model):
         return ActionRef(self.store, self.agent, self.seq)
 
     @property
+    def decision_id(self) -> str:
+        """Its id, as entries and lists of decisions name it."""
+        return self.correction_id
+
+    @property
     def is_pending(self) -> bool:
-        return self.state == CorrectionState.WAITING
+        return self.state in PENDING_CORRECTIONS
+
+    @property
+    def is_proposed(self) -> bool:
+        return self.state == CorrectionState.PROPOSED
 
     @property
     def waits_for_store(self) -> bool:
@@ -81,6 +118,10 @@ class Correction(models.Model):
     @property
     def shown_reason(self) -> str:
         return redact_text(self.reason)
+
+    @property
+    def shown_second_reason(self) -> str:
+        return redact_text(self.second_reason)
 
     @property
     def is_opposite(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -50,6 +51,8 @@ class Run(models.Model):
     problem = models.TextField(blank=True)  # why it failed or stands still, in one sentence, redacted
     result = models.TextField(blank=True)  # what it came to, redacted
     started_by = models.CharField(max_length=150)
+    # Whose that name was then: names change, and are given again. None: the account is gone, or it was started before this was kept.
+    starter = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, related_name="+", null=True)
     idempotency_key = models.CharField(max_length=255, blank=True)  # unique per person; the same key is the same run
     content = models.CharField(max_length=64)  # digest of type and input: the same key with other content is refused
     restart_of = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="restarts")

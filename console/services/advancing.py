@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -24,16 +25,25 @@ from actions.rules import as_column
 from agents.calls import EndUnrecorded
 from agents.harness import DurableAgent, End, Resolver
 from agents.runs import Recovery, RunType, RunTypeRefused
-from agents.steps import AskedCall, Step, StepState, StoredStep, advance, read_trajectory
+from agents.steps import AskedCall, Lost, Meter, Step, StepState, StoredStep, advance, read_lost
 from console.models import Decision, DecisionState, Parked, Run, RunEvent, RunStatus
 from console.run_types import UnknownRunType, find_run_type
 from console.services.approvals import answers_of, ask_for, mark_spent
-from console.services.run_claims import FIRST_LOOK, ONE_LOOK, STORE_PAUSE, claimed_run, renew_claim, take_claim
+from console.services.run_claims import (
+    FIRST_LOOK,
+    ONE_LOOK,
+    STORE_PAUSE,
+    claimed_run,
+    lost_attempts,
+    renew_claim,
+    take_claim,
+)
 from console.services.run_rows import (
     MAX_RESULT_CHARS,
     RunNotPossible,
     add_event,
     cancel_now,
+    cancels_of,
     end_run,
     put_down,
     sentence,
@@ -46,6 +56,7 @@ from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
 
+NOTHING_LOST = Lost()
 FOUND = 20
 """So many checkpoints are compared with what was told, after a worker died."""
 LEASE_PAUSE = timedelta(seconds=1)
@@ -84,39 +95,40 @@ def advance_run(pk: int) -> bool:
 
 
 def _advance(run: Run, kind: RunType, token: str, span: StepSpan) -> bool:
-    pk, began = run.pk, monotonic()
+    pk, began, meter = run.pk, monotonic(), Meter(kind.cost, attempt=token)
     try:
-        done = _step(run, kind, token)
+        done = _step(run, kind, token, meter)
     except LeaseLive as exc:
         return _keep_parked(pk, token, Parked.LEASE, str(exc), LEASE_PAUSE)
     except (LeaseLost, LeaseNotHeld, StoreError, EndUnrecorded) as exc:
         span.broke_off(exc)
         # What the step did stands in the records, as far as it came; the next one goes on from there.
-        return _keep_parked(pk, token, Parked.STORE, str(exc), STORE_PAUSE if isinstance(exc, StoreError) else LEASE_PAUSE)
+        pause = STORE_PAUSE if isinstance(exc, StoreError) else LEASE_PAUSE
+        return _keep_parked(pk, token, Parked.STORE, str(exc), pause, cost=meter.spent)
     except ActionsError as exc:
         span.broke_off(exc)
-        return _keep_failed(pk, token, str(exc))
+        return _keep_failed(pk, token, str(exc), cost=meter.spent)
     except Exception as exc:
         span.broke_off(exc)
         log_unexpected(log, f"advancing run {run.run_id}", exc)
-        return _keep_failed(pk, token, f"something unexpected went wrong here: {name_of(exc)}")
+        return _keep_failed(pk, token, f"something unexpected went wrong here: {name_of(exc)}", cost=meter.spent)
     busy = timedelta(seconds=monotonic() - began)
-    is_going = done.is_ours and _keep(pk, token, kind, done.step, found=done.found, busy=busy, span=span)
+    is_going = done.is_ours and _keep(pk, token, kind, done.step, lost=done.lost, busy=busy, span=span)
     span.came_to(done.step, is_ours=done.is_ours)
     return is_going
 
 
 class _Done(NamedTuple):
-    """A step, whether the claim was still ours when it ended, and the checkpoints before it where some may have nobody who told of them."""
+    """A step, whether the claim was still ours when it ended, and what lost workers left before it that nobody may have told of."""
 
     step: Step
     is_ours: bool
-    found: tuple[StoredStep, ...] = ()
+    lost: Lost = NOTHING_LOST
 
 
-def _step(run: Run, kind: RunType, token: str) -> _Done:
+def _step(run: Run, kind: RunType, token: str, meter: Meter) -> _Done:
     """One step under the agent's lease, which is given back in any case. Raises what `advance` and the stores raise."""
-    given, answers = json.loads(run.input), answers_of(run)
+    given, answers, cancels, attempts = json.loads(run.input), answers_of(run), cancels_of(run), lost_attempts(run)
     with DurableAgent.resume(
         get_agent_store(run.store),
         run.run_id,
@@ -127,8 +139,12 @@ def _step(run: Run, kind: RunType, token: str) -> _Done:
         if not renew_claim(run.pk, token):
             return _Done(Step(state=StepState.GOING), False)
         with run_checkpoints() as checkpointer:
-            may_miss_some = run.lost_steps > 0 or run.parked != Parked.NO
-            found = read_trajectory(kind, run.run_id, checkpointer=checkpointer, limit=FOUND) if may_miss_some else ()
+            lost = NOTHING_LOST
+            if run.lost_steps > 0 or run.parked != Parked.NO:
+                lost = read_lost(kind, run.run_id, checkpointer=checkpointer, attempts=attempts, limit=FOUND)
+            run.cost += lost.cost
+            if lost.cost and (problem := limit_reached(run, kind)):
+                return _Done(Step(state=StepState.FAILED, problem=problem), renew_claim(run.pk, token), lost)
             step = advance(
                 kind,
                 run.run_id,
@@ -137,11 +153,13 @@ def _step(run: Run, kind: RunType, token: str) -> _Done:
                 agent=agent,
                 checkpointer=checkpointer,
                 resolver=decided_in_console(run.store, run.run_id),
+                cancels=cancels,
+                meter=meter,
             )
         if step.state is StepState.DONE and not kind.may_end_with_open_calls:
             step = _done_only_when_settled(step, agent)
         # Renewed before the lease goes: nobody takes the claim while what the step came to is being kept.
-        return _Done(step, renew_claim(run.pk, token), found)
+        return _Done(step, renew_claim(run.pk, token), lost)
 
 
 def _done_only_when_settled(step: Step, agent: DurableAgent) -> Step:
@@ -225,7 +243,7 @@ def _keep(
     kind: RunType,
     step: Step,
     *,
-    found: Sequence[StoredStep] = (),
+    lost: Lost = NOTHING_LOST,
     busy: timedelta = timedelta(0),
     span: StepSpan | None = None,
 ) -> bool:
@@ -237,30 +255,41 @@ def _keep(
             return False
         put_down(row)
         row.busy_ms += max(0, int(busy.total_seconds() * 1000))
-        row.cost += step.cost
+        row.cost += step.cost + lost.cost
         row.lost_steps, row.problem, row.stepped_at = 0, "", now
-        _tell_of_found(row, found)
+        _tell_of_found(row, lost.steps)
+        # What an attempt cost stands in the event that tells of it: the step, else where the run stops.
+        cost: dict[str, Any] = {"cost": step.cost + lost.cost or None, "lost_cost": lost.cost or None}
         if step.checkpoint:
             row.steps += 1
             if span is not None:
                 span.number = row.steps
             mark_spent(row)
-            add_event(row, "step", **_said(step, busy))
-        is_going = _decide(row, kind, step, now)
+            add_event(row, "step", **_said(step, busy), **cost)
+            cost = {}
+        is_going = _decide(row, kind, step, now, cost)
         tell(row, queue=not is_going or bool(step.open_calls))
     return is_going
 
 
 def _tell_of_found(row: Run, found: Sequence[StoredStep]) -> None:
-    """The checkpoints of workers that died before they could say so. What they cost nobody knows any more."""
+    """The checkpoints of workers that died before they could say so."""
     if not found:
         return
     newest = RunEvent.objects.filter(run=row, kind="step").order_by("-number")[:FOUND]
     told = {json.loads(event.detail).get("checkpoint") for event in newest}
     for one in reversed(found):
         if one.nodes and one.checkpoint not in told:
-            row.steps += 1
-            add_event(row, "step", checkpoint=one.checkpoint, nodes=list(one.nodes), kept_at=one.at, told_by="whoever came after")
+            row.steps, row.cost = row.steps + 1, row.cost + one.cost
+            add_event(
+                row,
+                "step",
+                checkpoint=one.checkpoint,
+                nodes=list(one.nodes),
+                kept_at=one.at,
+                told_by="whoever came after",
+                cost=one.cost or None,
+            )
 
 
 def _said(step: Step, busy: timedelta) -> dict[str, Any]:
@@ -268,7 +297,6 @@ def _said(step: Step, busy: timedelta) -> dict[str, Any]:
         "checkpoint": step.checkpoint,
         "nodes": list(step.nodes),
         "calls": [_call(one) for one in step.calls],
-        "cost": step.cost if step.cost else None,
         "busy_ms": int(busy.total_seconds() * 1000),
     }
 
@@ -278,19 +306,19 @@ def _call(action: Action) -> dict[str, object]:
     return {"seq": action.seq, "tool": action.tool, "status": str(action.status), "latency_ms": took}
 
 
-def _decide(row: Run, kind: RunType, step: Step, now: datetime) -> bool:
-    """Where the row goes from here; saves it. Whether its next step is due now."""
+def _decide(row: Run, kind: RunType, step: Step, now: datetime, cost: Mapping[str, Any]) -> bool:
+    """Where the row goes from here; saves it. Whether its next step is due now. `cost`: where no step tells of it."""
     if step.state is StepState.DONE:
         row.result = as_column(redact_text(step.result))[:MAX_RESULT_CHARS]
-        end_run(row, RunStatus.DONE, now)
+        end_run(row, RunStatus.DONE, now, **cost)
     elif step.state is StepState.FAILED:
-        end_run(row, RunStatus.FAILED, now, problem=step.problem or "its graph failed, and did not say why")
+        end_run(row, RunStatus.FAILED, now, problem=step.problem or "its graph failed, and did not say why", **cost)
     elif row.cancel_asked_by:
-        cancel_now(row, now)
+        cancel_now(row, now, **cost)
     elif step.state is StepState.ASKS:
         _ask(row, kind, step.asked, now)
     elif step.state is StepState.OPEN_CALLS:
-        _park_for_calls(row, step, now)
+        _park_for_calls(row, step, now, cost)
     else:
         row.due_at, row.queued_until = now, now + timedelta(seconds=settings.RUN_QUEUED_S)
         row.save()
@@ -307,16 +335,17 @@ def _ask(row: Run, kind: RunType, asked: Sequence[AskedCall], now: datetime) -> 
     ask_for(row, kind, asked, now)
 
 
-def _park_for_calls(row: Run, step: Step, now: datetime) -> None:
+def _park_for_calls(row: Run, step: Step, now: datetime, cost: Mapping[str, Any]) -> None:
     named = ", ".join(f"{one.seq} ({one.tool[:60]})" for one in step.open_calls[:5])
     row.parked, row.queued_until = Parked.OPEN_CALLS, now + FIRST_LOOK
     row.problem = sentence(step.problem or f"nobody knows yet whether these calls happened: {named}")
     row.save()
-    add_event(row, "parked", why="open_calls", problem=row.problem, calls=[_call(one) for one in step.open_calls[:ONE_LOOK]])
+    calls = [_call(one) for one in step.open_calls[:ONE_LOOK]]
+    add_event(row, "parked", why="open_calls", problem=row.problem, calls=calls, **cost)
 
 
-def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelta) -> bool:
-    """It stands still for a while, and is due by itself then."""
+def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelta, *, cost: Decimal = Decimal(0)) -> bool:
+    """It stands still for a while, and is due by itself then. `cost`: of what was broken off."""
     now = timezone.now()
     with transaction.atomic(durable=True):
         row = claimed_run(pk, token)
@@ -325,21 +354,23 @@ def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelt
         was = row.parked
         put_down(row)
         row.parked, row.problem, row.due_at = why, sentence(problem), now + pause
+        row.cost += cost
         if row.cancel_asked_by:
-            cancel_now(row, now)
+            cancel_now(row, now, cost=cost or None)
         else:
             row.save()
-            if was != why:
-                add_event(row, "parked", why=str(why.value), problem=row.problem)
+            if was != why or cost:
+                add_event(row, "parked", why=str(why.value), problem=row.problem, cost=cost or None)
         tell(row, queue=was != why)
     return False
 
 
-def _keep_failed(pk: int, token: str, problem: str) -> bool:
+def _keep_failed(pk: int, token: str, problem: str, *, cost: Decimal = Decimal(0)) -> bool:
     with transaction.atomic(durable=True):
         row = claimed_run(pk, token)
         if row is not None:
-            end_run(row, RunStatus.FAILED, timezone.now(), problem=problem)
+            row.cost += cost
+            end_run(row, RunStatus.FAILED, timezone.now(), problem=problem, cost=cost or None)
             tell(row)
     return False
 

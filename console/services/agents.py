@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from actions.digests import sha256_text
 from actions.errors import InvalidQuery, StoreError
 from actions.queries import IN_DOUBT, MAX_ROWS_PER_STORE
 from actions.records import OPEN_STATUSES, Action, ActionsRead, Lease, LeasesRead, Turn, Unreadable
@@ -33,6 +34,18 @@ class AgentLine:
     last_turn: Turn | Unreadable | None = None
     sees_turns: bool = False  # False: what the agent says may concern other tools; its last turn was not read
     resumed: SeenResume | None = None  # the last time that somebody was seen to take it
+
+    @property
+    def key(self) -> str:
+        """A stable id for the element, whatever the agent is called."""
+        return sha256_text(f"{self.store}/{self.agent}")[:16]
+
+    @property
+    def version(self) -> str:
+        """Moves when something about the line that a person would want to see has changed: no mere renewal of a lease."""
+        lease = (self.lease.holder, self.lease.is_live, self.lease.is_released) if self.lease else None
+        turn = self.last_turn.seq if self.last_turn else None
+        return sha256_text(f"{lease}/{self.leases_known}/{self.open_count}/{self.in_doubt}/{turn}/{self.resumed}")[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ class InvalidAnswer(ActionsError):
 def pending_approvals(*, by: Person, limit: int = MAX_LISTED) -> tuple[Approval, ...]:
     """What waits for a person and this one may see, oldest first, each with its run; at most `limit`."""
     may_see, found = visible(by), list[Approval]()
-    rows = Approval.objects.filter(state=ApprovalState.PENDING).select_related("run").order_by("asked_at", "pk")
+    rows = Approval.objects.filter(state=ApprovalState.PENDING).select_related("run__starter").order_by("asked_at", "pk")
     for row in rows.iterator(chunk_size=500):
         if may_see(row.run.store, row.tool):
             found.append(row)
@@ -99,7 +99,7 @@ def pending_approvals(*, by: Person, limit: int = MAX_LISTED) -> tuple[Approval,
 def get_approval(approval_id: str, *, by: Person) -> Approval:
     """Raises Http404 where there is none, or where this person may not see its tool."""
     is_id = approval_id.isascii() and approval_id.isalnum()
-    row = Approval.objects.select_related("run").filter(approval_id=approval_id).first() if is_id else None
+    row = Approval.objects.select_related("run__starter").filter(approval_id=approval_id).first() if is_id else None
     if row is None or not may(by, Right.READ, store=row.run.store, tool=row.tool):
         raise Http404(f"there is no approval {approval_id[:40]!r}")
     return row
@@ -112,25 +112,30 @@ def why_not_answer(row: Approval, by: Person) -> str:
         return f"you need a role that may {right} {row.tool[:60]}"
     if not row.needs_another:
         return ""
-    if row.run.started_by == by.get_username():
+    starter = row.run.starter
+    # By their number: a name may have changed since, or be somebody else's by now. Where the account is gone the name is all there is.
+    if starter.pk == by.pk if starter is not None else row.run.started_by == by.get_username():
         return "you started this run, so somebody else has to answer"
-    starter = User.objects.filter(username=row.run.started_by).first()
     if starter is not None and is_same_person(starter, by):
         return f"your account has the same email address as {row.run.started_by}'s, so somebody else has to answer"
     return ""
 
 
-def needs_proof(row: Approval, decision: str) -> bool:
-    """Whether the tool's policy wants a fresh proof of identity before this call is let through; saying no needs none."""
+def needs_proof(row: Approval, decision: str, edited: Mapping[str, Any] | None = None) -> bool:
+    """Whether the tool's policy wants a fresh proof of identity before this call is let through, as it was asked or as it was `edited`;
+    saying no needs none."""
     if decision not in ("approve", "edit"):
         return False
     policy = policy_of(row.tool)
-    return gates_of(
-        policy, _as_action(row), row.args, store=row.run.store, outcome="approved", roles=roles_of(policy)
-    ).needs_step_up
+    return any(
+        gates_of(
+            policy, _as_action(row, args), args, store=row.run.store, outcome="approved", roles=roles_of(policy)
+        ).needs_step_up
+        for args in (row.args, *([json.dumps(edited)] if edited is not None else []))
+    )
 
 
-def _as_action(row: Approval) -> Action:
+def _as_action(row: Approval, args: str) -> Action:
     """The call as it would be recorded, for rules that speak of calls."""
     return Action(
         agent=row.run.run_id,
@@ -138,7 +143,7 @@ def _as_action(row: Approval) -> Action:
         tool=row.tool,
         action_class=ActionClass.EXTERNAL,
         key="",
-        args=row.args,
+        args=args,
         status=ActionStatus.STARTED,
         epoch=1,
         written_epoch=1,
@@ -183,7 +188,7 @@ def answer(
         row, seen, timezone.now()
     )  # and once more under the lock: whoever comes too late is told that, not what else is wrong
     whole = _checked(row, decision, args, message)
-    if needs_proof(row, decision) and not is_confirmed(confirmed_at, timezone.now()):
+    if needs_proof(row, decision, whole) and not is_confirmed(confirmed_at, timezone.now()):
         raise ProofNeeded("the policy of this tool asks for a proof of identity within the last ten minutes")
     now = timezone.now()
     with transaction.atomic(durable=True):

@@ -12,7 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -42,6 +42,7 @@ from console.services.decide import DATABASE_TROUBLE, DecisionRequest, decide, w
 from console.services.deliver import as_column
 from console.services.denials import leave_denial
 from console.services.evidence import find_contradiction, is_proof, telling_verdicts
+from console.services.gates import is_confirmed
 from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,7 @@ def _decide(batch: Batch, item: BatchItem, user: User) -> tuple[ItemState, str]:
         decision_id=item.decided_as,
         seen=item.digest,
         evidence_id=item.evidence_id,
+        confirmed_at=timezone.now() if batch.is_confirmed else None,
     )
     if not may(user, Right.SETTLE, store=item.store, tool=item.tool):
         return ItemState.NO_RIGHT, _LOST
@@ -292,8 +294,8 @@ def undo(batch_id: str, *, by: User) -> Batch:
     return batch
 
 
-def again(batch_id: str, *, by: User) -> Batch:
-    """Try the failed ones again that another try can help, under the same decision ids: nothing is written twice.
+def again(batch_id: str, *, by: User, confirmed_at: datetime | None = None) -> Batch:
+    """Try the failed ones again that another try can help, under the same decision ids: nothing is written twice. `confirmed_at` as `commit`.
 
     Raises:
         Http404: no such batch of this person. BulkRefused: it still runs, or nothing failed that another try can help.
@@ -307,7 +309,9 @@ def again(batch_id: str, *, by: User) -> Batch:
         if not pks:
             raise BulkRefused("Nothing failed that another try can help.")
         BatchItem.objects.filter(pk__in=pks).update(state=ItemState.QUEUED, why="", decision=None)
-        Batch.objects.filter(pk=batch.pk).update(state=BatchState.RUNNING, due_at=timezone.now(), ended_at=None)
+        at = timezone.now()
+        proved = is_confirmed(confirmed_at, at)
+        Batch.objects.filter(pk=batch.pk).update(state=BatchState.RUNNING, due_at=at, ended_at=None, is_confirmed=proved)
     batch.refresh_from_db()
     return batch
 
@@ -344,7 +348,10 @@ def list_batches(user: Person, *, before: int | None = None) -> tuple[Batch, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A batch in numbers. `outcomes`: how many items show which outcome."""
+    """A batch in numbers. `outcomes`: how many items show which outcome.
+
+    Each that the person said go to is in exactly one of written, on its way, failed, withdrawn, cancelled and open: they add up to `total`.
+    """
 
     total: int  # what the person said go to; what the preview left out is not counted
     outcomes: Mapping[str, int]
@@ -357,11 +364,24 @@ class Progress:
 
     @property
     def done(self) -> int:
-        return self.total - self.open
+        """What a worker has come to, whatever became of it."""
+        return self.total - self.open - self.cancelled
 
     @property
     def written(self) -> int:
         return self.outcomes.get(DecisionState.WRITTEN, 0)
+
+    @property
+    def cancelled(self) -> int:
+        return self.outcomes.get(ItemState.CANCELLED, 0)
+
+    @property
+    def withdrawn(self) -> int:
+        return self.outcomes.get(DecisionState.WITHDRAWN, 0)
+
+    @property
+    def left_out(self) -> int:
+        return self.outcomes.get(ItemState.LEFT_OUT, 0)
 
     @property
     def failed(self) -> int:

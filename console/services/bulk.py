@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.contrib.auth.models import User
@@ -27,12 +27,12 @@ from actions.settle import check_decision_id, make_end
 from actions.turns import SettlementTurn, settlement_turn
 from console.access import Right, item_or_404, may_somewhere, visible, visible_stores
 from console.evidence import reason_of
-from console.models import Batch, BatchItem, BatchState, Decision, ItemState, StoredVerdict
+from console.models import Batch, BatchItem, BatchState, Decision, ItemState, Policy, StoredVerdict
 from console.services.decide import LATER, DecisionRequest, actor_of, end_of_request
 from console.services.decisions import current_decisions
 from console.services.deliver import as_column
 from console.services.evidence import Contradiction, contradiction_of, is_proof, telling_verdicts
-from console.services.gates import asked_for
+from console.services.gates import asked_for, is_confirmed
 from console.services.policies import policies_of
 from console.tool_rules import read_rules
 
@@ -278,6 +278,7 @@ class Overview:
     idempotent: int
     live: int
     gates: tuple[tuple[str, str], ...]  # tools whose decisions may not be written at once, and what is asked for
+    may_need_proof: tuple[str, ...]  # tools whose policy asks for a proof of identity, of these calls or of others
 
 
 _SAYS = (
@@ -315,7 +316,18 @@ def overview_of(batch: Batch) -> Overview:
         idempotent=sum(1 for item in ready if item.action_class == ActionClass.IDEMPOTENT),
         live=sum(1 for item in ready if item.call_state == "in_flight"),
         gates=tuple((tool, says) for tool in sorted(policies) if (says := asked_for(policies[tool]))),
+        may_need_proof=_asking_for_proof(policies),
     )
+
+
+def may_need_proof(batch: Batch) -> tuple[str, ...]:
+    """Tools of what can be decided whose policy asks for a proof of identity; whether of these very calls, only each decision finds out."""
+    tools = BatchItem.objects.filter(batch=batch, state=ItemState.READY).values_list("tool", flat=True).distinct()
+    return _asking_for_proof(policies_of(tools))
+
+
+def _asking_for_proof(policies: Mapping[str, Policy]) -> tuple[str, ...]:
+    return tuple(tool for tool in sorted(policies) if policies[tool].step_up_when.strip())
 
 
 def _counted(values: Iterable[str]) -> tuple[tuple[str, int], ...]:
@@ -380,8 +392,18 @@ def turn_of_item(item: BatchItem, *, by: User) -> SettlementTurn | None:
 # --- go --------------------------------------------------------------------------------------------------------------
 
 
-def commit(batch_id: str, *, by: User, outcome: str = "", reason: str = "", despite: Collection[str] = ()) -> tuple[Batch, bool]:
+def commit(
+    batch_id: str,
+    *,
+    by: User,
+    outcome: str = "",
+    reason: str = "",
+    despite: Collection[str] = (),
+    confirmed_at: datetime | None = None,
+) -> tuple[Batch, bool]:
     """Say go: from here a worker decides item by item. `despite`: ids of the verdicts against it that were ticked, one by one.
+
+    `confirmed_at`: when they last proved who they are. If that counts now it counts for every item, however long the worker takes.
 
     The second value: whether this call did it. The same again, from another tab or by Back, is harmless: one batch.
 
@@ -405,7 +427,7 @@ def commit(batch_id: str, *, by: User, outcome: str = "", reason: str = "", desp
         now = timezone.now()
         said = {"outcome": "" if batch.is_proven else outcome, "reason": "" if batch.is_proven else reason.strip()}
         changed = Batch.objects.filter(pk=batch.pk, state=BatchState.DRAFT).update(
-            state=BatchState.RUNNING, committed_at=now, due_at=now, **said
+            state=BatchState.RUNNING, committed_at=now, due_at=now, is_confirmed=is_confirmed(confirmed_at, now), **said
         )
         if changed != 1:
             raise RuntimeError(f"batch {batch.pk} changed while it was locked")

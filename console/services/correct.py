@@ -1,5 +1,6 @@
 """Somebody was wrong: their word is kept, and brought to the agent by the same path as a decision. What is closed stays closed.
 
+What the decision needed its correction needs too: where two people decided, one proposes and another one approves.
 The row is committed before the store is asked, and locked while it is; the store writes one id once, so that asking again is the repair of
 whatever was cut off.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -17,6 +18,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import Error as ConsoleDatabaseError
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
+from django.db.models.functions import Now
 from django.http import Http404
 from django.utils import timezone
 
@@ -43,17 +45,18 @@ from actions.errors import (
     StoreUnusable,
 )
 from actions.queries import ActionItem
-from actions.records import ActionRef, Entry
+from actions.records import ActionRef, Entry, NewEntry
 from actions.records import Correction as Words
 from actions.redaction import redact_text
+from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
 from actions.settle import check_decision_id
 from actions.store.base import ActionStore
 from actions.times import SECOND, format_rfc3339
-from actions.turns import SettlementTurn
-from console.access import Right, is_possible, item_or_404, may, require
-from console.models import Correction, CorrectionState, DecisionId, Incident
+from actions.turns import SettlementTurn, correction_turn
+from console.access import Person, Right, is_possible, item_or_404, may, require, sees_problems
+from console.models import PENDING_CORRECTIONS, Correction, CorrectionState, Decision, DecisionId, Incident
 from console.services.changes import bump
-from console.services.decisions import is_same_person
+from console.services.decisions import why_not_second
 from console.services.deliver import (
     CLAIM,
     LOCK_TIMEOUT,
@@ -62,8 +65,9 @@ from console.services.deliver import (
     LONGEST_PAUSE,
     as_column,
 )
-from console.services.gates import is_confirmed
+from console.services.gates import Gates, is_confirmed
 from console.services.incidents import announce_incident, open_for_correction
+from console.services.journal import enter_beside
 from console.services.policies import gates_before
 from console.services.settle_line import tell_correction
 from console.stores import UnknownStore, get_store
@@ -71,6 +75,8 @@ from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
 
+_STEPS = frozenset({"proposed", "approved", "turned_down"})
+"""Entries about a correction of which nothing is written to its agent."""
 _UNKNOWN_OUTCOME = "whether it was written is not known; ask again with the same id, it is never written twice"
 
 
@@ -79,14 +85,17 @@ class CorrectionKind(StrEnum):
 
     WRITTEN = "written"
     REPEATED = "repeated"  # the same id again; it stands written since the first time
+    PROPOSED = "proposed"  # kept: a second person has to approve it
     WAITING = "waiting"  # kept: its agent is alive; delivered once the lease is free
+    TURNED_DOWN = "turned_down"  # refused by a second person; it will not be written
+    NOT_PROPOSED = "not_proposed"  # nobody has to approve it any more; `detail` says what stands
+    OWN = "own_correction"  # nobody is the second person of their own; nothing was changed
     WITHDRAWN = "withdrawn"
     NOTHING = "nothing"  # there is no correction on its way
     PENDING = "pending"  # another correction is on its way
     NOT_OURS = "not_ours"  # it is open, or nobody here ended it
     CHANGED = "changed"  # it was corrected since it was shown
     ID_REUSED = "id_reused"
-    NEEDS_SECOND = "needs_second"  # decided by two, so somebody else than who decided has to say so, who may approve
     CONFIRM = "confirm_identity"  # whoever says so has to prove first who they are
     INVALID = "invalid"
     READ_ONLY = "read_only"
@@ -96,14 +105,17 @@ class CorrectionKind(StrEnum):
 STATUS_OF_CORRECTION = {
     CorrectionKind.WRITTEN: 201,
     CorrectionKind.REPEATED: 200,
+    CorrectionKind.PROPOSED: 202,
     CorrectionKind.WAITING: 202,
+    CorrectionKind.TURNED_DOWN: 200,
+    CorrectionKind.NOT_PROPOSED: 409,
+    CorrectionKind.OWN: 403,
     CorrectionKind.WITHDRAWN: 200,
     CorrectionKind.NOTHING: 404,
     CorrectionKind.PENDING: 409,
     CorrectionKind.NOT_OURS: 409,
     CorrectionKind.CHANGED: 412,
     CorrectionKind.ID_REUSED: 409,
-    CorrectionKind.NEEDS_SECOND: 403,
     CorrectionKind.CONFIRM: 403,
     CorrectionKind.INVALID: 422,
     CorrectionKind.READ_ONLY: 503,
@@ -159,7 +171,7 @@ def standing_correction(ref: ActionRef) -> Correction | None:
 
 def waiting_corrections(user: User, *, limit: int = 200) -> list[Correction]:
     """A person's own corrections on their way, oldest first."""
-    return list(Correction.objects.filter(by=user, state=CorrectionState.WAITING).order_by("id")[:limit])
+    return list(Correction.objects.filter(by=user, state__in=PENDING_CORRECTIONS).order_by("id")[:limit])
 
 
 def find_correctable(item: ActionItem) -> Correctable | None:
@@ -229,9 +241,13 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
     if request.basis is not None and told.number != request.basis:
         return CorrectionAnswer(kind=CorrectionKind.CHANGED, detail=str(CorrectedMeanwhile(item.ref, told)))
     check_differs(told, words)
-    if refused := _refused_by_gates(item, request, told, by):
+    gates = gates_before_correction(item, request.outcome, told)
+    if refused := _must_confirm(gates, request.confirmed_at):
         return refused
-    row = _keep(item, request, told, digest, by)
+    row = _keep(item, request, told, digest, by, gates)
+    if row is not None and row.is_proposed:
+        _enter(row, "proposed", actor=row.actor, why=row.rule)
+        return _answer(None, row, is_new=True)
     if row is not None:
         return _answer(_attempt(row.pk, first=True, wait=True), row, is_new=True)
     known = Correction.objects.filter(correction_id=request.correction_id).first()
@@ -248,31 +264,34 @@ def _correct(item: ActionItem, request: CorrectionRequest, by: User) -> Correcti
     return CorrectionAnswer(kind=CorrectionKind.PENDING, detail=detail, correction=other)
 
 
-def why_somebody_else(item: ActionItem, outcome: str, told: Entry, by: User) -> str:
-    """Why this person cannot say so where two decide: they did not approve here, or decided it themselves. Empty where they can."""
-    gates = gates_before(item, outcome)
-    if not gates.needs_second:
-        return ""
-    first = User.objects.filter(username=told.actor.removeprefix("operator ")).first()
-    may_approve = may(by, Right.APPROVE, store=item.store, tool=item.action.tool if item.action else "")
-    if may_approve and not (first is not None and is_same_person(first, by)):
-        return ""
-    who = "a person who may approve here, and did not decide it," if may_approve else "a person who may approve here"
-    return redact_text(f"two people decide about this call ({gates.rule}), so {who} has to correct it")
+def gates_before_correction(item: ActionItem, outcome: str, told: Entry) -> Gates:
+    """What the tool's policy asks of either end, and what the decision that is taken back, or its correction, had to pass: the most of it.
 
+    Else one person alone could have a payment made again. A hold is not asked for: what is closed stays closed, and this stands beside it.
 
-def _refused_by_gates(item: ActionItem, request: CorrectionRequest, told: Entry, by: User) -> CorrectionAnswer | None:
-    """What the tool's policy asks of a decision, it asks of taking one back: else one person alone could have a payment made again.
-
-    Where two people decide, the one who decided cannot correct; somebody who may approve can.
+    Raises:
+        StoreError: whole arguments could not be read; nothing is known.
     """
-    if why := why_somebody_else(item, request.outcome, told, by):
-        return CorrectionAnswer(kind=CorrectionKind.NEEDS_SECOND, detail=f"{why}; nothing was changed")
-    gates = gates_before(item, request.outcome)
-    if gates.needs_step_up and not is_confirmed(request.confirmed_at, timezone.now()):
-        detail = f"prove first that it is you ({gates.rule}); nothing was changed"
-        return CorrectionAnswer(kind=CorrectionKind.CONFIRM, detail=redact_text(detail))
-    return None
+    found = [gates_before(item, one) for one in dict.fromkeys([outcome, told.outcome]) if one != "unknown"]
+    kept = (
+        Decision.objects.filter(decision_id=told.decision_id).first()
+        or Correction.objects.filter(correction_id=told.decision_id).first()
+    )
+    if kept is not None:
+        found.append(Gates(needs_second=kept.needs_second, needs_step_up=kept.needs_step_up, rule=kept.rule))
+    asking = [gates for gates in found if gates.needs_second or gates.needs_step_up]
+    return Gates(
+        needs_second=any(gates.needs_second for gates in asking),
+        needs_step_up=any(gates.needs_step_up for gates in asking),
+        rule=next((gates.rule for gates in asking if gates.needs_second), asking[0].rule if asking else ""),
+    )
+
+
+def _must_confirm(gates: Gates, confirmed_at: datetime | None) -> CorrectionAnswer | None:
+    if not gates.needs_step_up or is_confirmed(confirmed_at, timezone.now()):
+        return None
+    detail = f"prove first that it is you ({gates.rule}); nothing was changed"
+    return CorrectionAnswer(kind=CorrectionKind.CONFIRM, detail=redact_text(detail))
 
 
 def _words(request: CorrectionRequest, by: User) -> Words:
@@ -283,8 +302,14 @@ def _actor(by: User) -> str:
     return f"operator {by.get_username()}"
 
 
-def _keep(item: ActionItem, request: CorrectionRequest, told: Entry, digest: str, by: User) -> Correction | None:
-    """Commit it as waiting and due. None where its id is taken, or another one is on its way."""
+def _keep(item: ActionItem, request: CorrectionRequest, told: Entry, digest: str, by: User, gates: Gates) -> Correction | None:
+    """Commit it as proposed, or as waiting and due. None where its id is taken, or another one is on its way."""
+    is_due = {"state": CorrectionState.WAITING, "why": "its store is being asked", "next_try_at": timezone.now()}
+    is_proposed = {
+        "state": CorrectionState.PROPOSED,
+        "why": "a second person has to approve it",
+        "sentence": as_column(item.facts.sentence)[:200] if item.facts else "",
+    }
     try:
         with transaction.atomic(durable=True):
             DecisionId.objects.create(id=request.correction_id)
@@ -298,13 +323,14 @@ def _keep(item: ActionItem, request: CorrectionRequest, told: Entry, digest: str
                 told_entry=told.number,
                 outcome=request.outcome,
                 reason=request.reason.strip(),
-                state=CorrectionState.WAITING,
-                why="its store is being asked",
                 by=by,
                 username=by.get_username(),
                 actor=_actor(by),
                 content_digest=digest,
-                next_try_at=timezone.now(),
+                needs_second=gates.needs_second,
+                needs_step_up=gates.needs_step_up,
+                rule=as_column(gates.rule),
+                **(is_proposed if gates.needs_second else is_due),
             )
             bump(item.store)
     except IntegrityError:
@@ -317,6 +343,9 @@ def _repeat(known: Correction, digest: str) -> CorrectionAnswer:
         return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail="this id was used for another correction")
     if known.state == CorrectionState.WITHDRAWN:
         detail = "this correction was withdrawn; correct it again with a new id"
+        return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail=detail, correction=known)
+    if known.is_turned_down:
+        detail = f"{redact_text(known.why)}; correct it again with a new id"
         return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail=detail, correction=known)
     if known.state == CorrectionState.REFUSED:
         # Nothing of it was written, so it may be sent again; what stands there by now, its store compares.
@@ -344,6 +373,9 @@ def _answer(done: Attempted | None, row: Correction, *, is_new: bool) -> Correct
         return CorrectionAnswer(kind=kind, detail=f"nothing was written: {redact_text(now.why)}", correction=now)
     if now.state == CorrectionState.WITHDRAWN:
         return CorrectionAnswer(kind=CorrectionKind.ID_REUSED, detail="it was withdrawn meanwhile", correction=now)
+    if now.is_proposed:
+        detail = f"nothing is written: {redact_text(now.rule) or 'a second person has to approve it'}"
+        return CorrectionAnswer(kind=CorrectionKind.PROPOSED, detail=detail, correction=now)
     if isinstance(problem, StoreError):
         return CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=f"{problem}; {_UNKNOWN_OUTCOME}", correction=now)
     return CorrectionAnswer(kind=CorrectionKind.WAITING, detail=f"not written yet: {redact_text(now.why)}", correction=now)
@@ -363,6 +395,166 @@ _REFUSALS: tuple[tuple[type[ActionsError], CorrectionKind], ...] = (
     (StoreUnusable, CorrectionKind.READ_ONLY),
     (StoreError, CorrectionKind.UNAVAILABLE),
 )
+
+
+# --- the second person -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedCorrection:
+    """A proposed correction as a second person is shown it: the exact turn, and what this person may do about it."""
+
+    turn: SettlementTurn | None  # None: it could not be written any more
+    may_approve: bool
+    why_not: str  # why this person cannot be the second one; empty: only the right counts
+
+
+def show_proposed_correction(row: Correction, item: ActionItem, *, user: Person) -> ProposedCorrection:
+    """Writes nothing and reads nothing. The caller has checked that the user may see the action."""
+    why_not = why_not_second(row, user)
+    words = make_correction(row.outcome, row.reason, actor=row.actor)
+    return ProposedCorrection(
+        turn=correction_turn(row.seq, row.told, words) if item.action is not None else None,
+        may_approve=not why_not and may(user, Right.APPROVE, store=row.store, tool=row.tool),
+        why_not=why_not,
+    )
+
+
+def approve_correction(
+    ref: ActionRef, correction_id: str, *, by: User, reason: str = "", confirmed_at: datetime | None = None
+) -> CorrectionAnswer:
+    """Be the second person of a proposed correction, whose id stands for its content; then it goes the way of every other.
+
+    Of two who approve at once one does, and the other is told who. The same person again is answered what became of it.
+
+    Raises:
+        Http404, PermissionDenied: as `access.item_or_404`. Nothing was changed.
+    """
+    row, refused = _proposed_for(ref, correction_id, by=by, reason=reason, needed="")
+    if refused is not None or row is None:
+        return refused or _nothing()
+    if confirm := _must_confirm(Gates(needs_step_up=row.needs_step_up, rule=row.rule), confirmed_at):
+        return confirm
+    moved = {"state": CorrectionState.WAITING, "why": "its store is being asked", "next_try_at": timezone.now()}
+    try:
+        if refused := _move(row, by, reason, **moved):
+            return refused
+        _enter(row, "approved", actor=f"approver {by.get_username()}", why=reason)
+        return _told(_answer(_attempt(row.pk, wait=True), row, is_new=True), by)
+    except ConsoleDatabaseError as exc:
+        return _second_trouble(row, exc)
+
+
+def turn_down_correction(ref: ActionRef, correction_id: str, *, by: User, reason: str) -> CorrectionAnswer:
+    """Refuse a proposed correction as its second person; the reason is shown to whoever proposed it. Nothing is ever written of it.
+
+    Raises:
+        Http404, PermissionDenied: as `access.item_or_404`. Nothing was changed.
+    """
+    needed = "a reason is required: what is wrong with it?"
+    row, refused = _proposed_for(ref, correction_id, by=by, reason=reason, needed=needed)
+    if refused is not None or row is None:
+        return refused or _nothing()
+    why = f"{by.get_username()} turned it down: {' '.join(reason.split())}"
+    moved = {"state": CorrectionState.REFUSED, "why": as_column(why), "is_turned_down": True, "next_try_at": None}
+    try:
+        if refused := _move(row, by, reason, **moved):
+            return refused
+    except ConsoleDatabaseError as exc:
+        return _second_trouble(row, exc)
+    _enter(row, "turned_down", actor=f"approver {by.get_username()}", why=reason)
+    return CorrectionAnswer(kind=CorrectionKind.TURNED_DOWN, detail="turned down; it will not be written", correction=row)
+
+
+def _proposed_for(
+    ref: ActionRef, correction_id: str, *, by: User, reason: str, needed: str
+) -> tuple[Correction | None, CorrectionAnswer | None]:
+    """The proposal, or why this person does nothing about it."""
+    try:
+        item_or_404(by, ref, Right.APPROVE)
+        if needed and not has_visible_text(reason):
+            raise InvalidDecision(needed)
+        if len(reason) > MAX_REASON_CHARS:
+            raise InvalidDecision(f"the reason has {len(reason)} characters; the limit is {MAX_REASON_CHARS}")
+        check_text("reason", reason)
+    except InvalidDecision as exc:
+        return None, CorrectionAnswer(kind=CorrectionKind.INVALID, detail=str(exc))
+    except StoreError as exc:
+        return None, _told(CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=f"{exc}; nothing was changed"), by, ref.store)
+    rows = Correction.objects.select_related("by").filter(store=ref.store, agent=ref.agent, seq=ref.seq)
+    row = rows.filter(correction_id=as_column(correction_id[:64])).first()
+    if row is None:
+        return None, _nothing()
+    if why := why_not_second(row, by):
+        return row, CorrectionAnswer(kind=CorrectionKind.OWN, detail=f"{why}; nothing was changed", correction=row)
+    return row, None if row.is_proposed else _told(_no_proposal(row, by), by)
+
+
+def _move(row: Correction, by: User, reason: str, **values: object) -> CorrectionAnswer | None:
+    """Change a proposal, if it still is one, and tell the browsers; else say what stands now."""
+    second = {"second_by": by, "second_username": by.get_username(), "second_reason": reason.strip(), "second_at": Now()}
+    with transaction.atomic(durable=True):
+        proposed = Correction.objects.filter(pk=row.pk, state=CorrectionState.PROPOSED)
+        moved = proposed.update(updated_at=timezone.now(), **second, **values)
+        row.refresh_from_db()
+        bump(row.store)
+    return None if moved == 1 else _no_proposal(row, by)
+
+
+def _no_proposal(row: Correction, by: User) -> CorrectionAnswer:
+    if row.second_by_id == by.pk and row.is_turned_down:
+        return CorrectionAnswer(kind=CorrectionKind.TURNED_DOWN, detail="it was turned down before", correction=row)
+    if row.second_by_id == by.pk:
+        return _answer(None, row, is_new=False)
+    if row.second_at is not None and not row.is_turned_down:
+        said = f"{row.second_username} approved it before you; the correction is {row.state}"
+    else:
+        said = redact_text(row.why) or f"nobody has to approve it; the correction is {row.state}"
+    return CorrectionAnswer(kind=CorrectionKind.NOT_PROPOSED, detail=said, correction=row)
+
+
+def _told(answer: CorrectionAnswer, by: User, store: str = "") -> CorrectionAnswer:
+    """Without what its store says of itself, for those who may not read that: whoever only approves."""
+    row = answer.correction
+    store = row.store if row is not None else store
+    of_store = answer.kind in (CorrectionKind.UNAVAILABLE, CorrectionKind.READ_ONLY) or (row is not None and row.waits_for_store)
+    if not of_store or sees_problems(by, store):
+        return answer
+    return replace(
+        answer, detail=f"store {store} does not take it now; what is approved is delivered as soon as that is possible"
+    )
+
+
+def _nothing() -> CorrectionAnswer:
+    return CorrectionAnswer(kind=CorrectionKind.NOTHING, detail="no such correction was proposed here")
+
+
+def _second_trouble(row: Correction, problem: ConsoleDatabaseError) -> CorrectionAnswer:
+    log.error("correction %s and its second person: the console's database: %s", row.correction_id, type(problem).__name__)
+    detail = (
+        "the console's own database did not answer in time or cannot be written; whether it was kept is not known; look again"
+    )
+    return CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=detail, correction=row)
+
+
+def _enter(row: Correction, kind: str, *, actor: str, why: str) -> None:
+    """A step of a proposal, into its store's history or the console's own; it stands whether or not either takes it."""
+    entry = NewEntry(
+        kind=kind,
+        actor=actor,
+        agent=row.agent,
+        seq=row.seq,
+        tool=redact_text(row.tool),
+        decision_id=row.correction_id,
+        outcome=row.outcome,
+        reason=redact_text(row.reason),
+        content_digest=row.content_digest,
+        detail={"corrects": row.told_entry, **({"why": redact_text(why)} if why else {})},
+    )
+    try:
+        enter_beside(row.store, entry)
+    except Exception as exc:
+        log_unexpected(log, f"entering {kind} of correction {row.correction_id}", exc)
 
 
 # --- bringing it to its store ----------------------------------------------------------------------------------------
@@ -425,7 +617,15 @@ def _try(row: Correction, *, first: bool) -> tuple[ActionsError | None, Incident
     try:
         store = get_store(row.store)
         words = make_correction(row.outcome, row.reason, actor=row.actor)
-        written = correct(store, row.ref, words, actor=row.actor, decision_id=row.correction_id, basis=row.told_entry)
+        written = correct(
+            store,
+            row.ref,
+            words,
+            actor=row.actor,
+            decision_id=row.correction_id,
+            basis=row.told_entry,
+            detail=_second_detail(row),
+        )
     except UnknownStore as exc:
         return _postpone(row, StoreUnusable(row.store, f"{exc}; put it back into ACTION_STORES")), None
     except LeaseLive as exc:
@@ -448,6 +648,14 @@ def _try(row: Correction, *, first: bool) -> tuple[ActionsError | None, Incident
         next_try_at=None,
     )
     return None, open_for_correction(row)
+
+
+def _second_detail(row: Correction) -> dict[str, object]:
+    """What stood before a correction and who let it pass, for the entry that commits with it. Redacted."""
+    if row.second_at is None:
+        return {}
+    said = {"rule": redact_text(row.rule), "second": f"approver {row.second_username}", "second_reason": row.shown_second_reason}
+    return {name: value for name, value in said.items() if value}
 
 
 def _was_read(store: ActionStore, row: Correction, turn_seq: int) -> str:
@@ -480,8 +688,8 @@ def _refuse(row: Correction, problem: ActionsError) -> ActionsError:
 def _change(row: Correction, **values: object) -> None:
     if isinstance(why := values.get("why"), str):
         values["why"] = as_column(why)
-    waiting = Correction.objects.filter(pk=row.pk, state=CorrectionState.WAITING)
-    if waiting.update(attempts=F("attempts") + 1, updated_at=timezone.now(), **values) != 1:
+    pending = Correction.objects.filter(pk=row.pk, state=row.state)
+    if not row.is_pending or pending.update(attempts=F("attempts") + 1, updated_at=timezone.now(), **values) != 1:
         raise RuntimeError(f"correction {row.correction_id} changed while it was locked")
 
 
@@ -516,14 +724,20 @@ def _withdraw_locked(row: Correction, by: User) -> CorrectionAnswer:
     now = _lock(row.pk, wait=True)
     if now is None or not now.is_pending:
         return CorrectionAnswer(kind=CorrectionKind.NOTHING, detail="too late: it is not on its way any more", correction=now)
+    if now.is_proposed:  # its store was never asked to write it, and while we hold the row nobody asks
+        return _withdrawn(now, by)
     try:
         entries = get_store(row.store).list_entries(limit=200, agent=row.agent, seq=row.seq)
     except (StoreError, UnknownStore) as exc:
         detail = f"{exc}; whether it is written, only that store knows. Try again when it answers"
         return CorrectionAnswer(kind=CorrectionKind.UNAVAILABLE, detail=detail, correction=now)
-    if any(entry.decision_id == row.correction_id for entry in entries):
+    if any(entry.decision_id == row.correction_id and entry.kind not in _STEPS for entry in entries):
         detail = "too late: it is written, or a part of it is; it is completed as soon as that is possible"
         return CorrectionAnswer(kind=CorrectionKind.PENDING, detail=detail, correction=now)
+    return _withdrawn(now, by)
+
+
+def _withdrawn(now: Correction, by: User) -> CorrectionAnswer:
     _change(now, state=CorrectionState.WITHDRAWN, why=f"withdrawn by {by.get_username()}", next_try_at=None)
     now.refresh_from_db()
     return CorrectionAnswer(kind=CorrectionKind.WITHDRAWN, detail="withdrawn; its agent will not read it", correction=now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -35,6 +35,7 @@ from console.access import Right, is_possible, item_or_404, may_somewhere, requi
 from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note, WrittenBy
 from console.services.answers import STATUS, Answer, AnswerKind, must_confirm
 from console.services.changes import bump
+from console.services.claimed import find_claim
 from console.services.decisions import current_decisions
 from console.services.deliver import (
     Attempt,
@@ -104,7 +105,9 @@ def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
         log_unexpected(log, f"reading {ref}", exc)
         return _without_store(ref, request, by, StoreUnavailable(ref.store, f"its answer broke something here: {name_of(exc)}"))
     try:
-        return _decide(ref, request, item, by)
+        theirs = _somebody_elses_claim(ref, by) if request.evidence_shown is None else ""
+        answer = _decide(ref, request, item, by)
+        return replace(answer, warnings=(*answer.warnings, theirs)) if theirs and answer.kind in _TOLD_OF_CLAIMS else answer
     except InvalidDecision as exc:
         return Answer(kind=AnswerKind.INVALID, detail=str(exc), item=item)
     except StoreError as exc:
@@ -119,6 +122,17 @@ def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
         log_unexpected(log, f"deciding about {ref}", exc)
         detail = f"something unexpected went wrong here ({name_of(exc)}); {_UNKNOWN_OUTCOME}"
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, item=item)
+
+
+_TOLD_OF_CLAIMS = frozenset({AnswerKind.WRITTEN, AnswerKind.PROPOSED, AnswerKind.HELD, AnswerKind.WAITING})
+
+
+def _somebody_elses_claim(ref: ActionRef, by: User) -> str:
+    """For whoever has no page before them that says so; looked for first, because a claim ends with its action. It keeps nobody from deciding."""
+    found = find_claim(ref)
+    if found is None or found.by_id == by.pk:
+        return ""
+    return f"{found.username} has claimed it, since {found.claimed_at:%H:%M} UTC, and may be at it"
 
 
 def preview(item: ActionItem, request: DecisionRequest, *, by: User) -> SettlementTurn:

@@ -10,7 +10,7 @@ from django.db.models import Case, IntegerField, QuerySet, Value, When
 
 from actions.records import ActionRef
 from console.access import Person, Right, is_possible, visible
-from console.models import PENDING_STATES, Claim, Correction, Decision, DecisionState, Inquiry, Note
+from console.models import PENDING_STATES, Claim, Correction, CorrectionState, Decision, DecisionState, Inquiry, Note
 from console.stores import store_names
 
 MAX_PENDING = 200
@@ -67,25 +67,29 @@ def list_pending(user: Person) -> tuple[Decision, ...]:
     return tuple(shown)
 
 
-def list_proposed(user: Person) -> tuple[tuple[Decision, bool], ...]:
-    """Decisions that wait for a second person, as far as the user may see them, each with whether they may be that person.
+def list_proposed(user: Person) -> tuple[tuple[Decision | Correction, bool], ...]:
+    """Decisions and corrections that wait for a second person, as far as the user may see them, each with whether they may be that person.
 
-    Those first, then the oldest first; at most 200. One statement; whoever proposed one may not approve it, whatever their role.
+    Those first, then the oldest first; at most 200. Two statements; whoever proposed one may not approve it, whatever their role.
     """
     may_see, may_approve = visible(user), visible(user, Right.APPROVE)
-    rows = Decision.objects.filter(state=DecisionState.PROPOSED).select_related("by").order_by("pk")[:_MAX_STRANDED]
+    decisions = Decision.objects.filter(state=DecisionState.PROPOSED).select_related("by").order_by("pk")[:_MAX_STRANDED]
+    corrections = Correction.objects.filter(state=CorrectionState.PROPOSED).select_related("by").order_by("pk")[:_MAX_STRANDED]
+    both: list[Decision | Correction] = [*decisions, *corrections]
+    rows = sorted(both, key=lambda row: row.created_at)
     shown = [
         (row, may_approve(row.store, row.tool) and not why_not_second(row, user)) for row in rows if may_see(row.store, row.tool)
     ]
     return tuple(sorted(shown, key=lambda one: not one[1])[:MAX_PENDING])
 
 
-def why_not_second(row: Decision, user: Person) -> str:
-    """Why this person cannot be the second one of this decision; empty where they can, if they have the right."""
+def why_not_second(row: Decision | Correction, user: Person) -> str:
+    """Why this person cannot be the second one of this decision or correction; empty where they can, if they have the right."""
     if row.by is None:
         return ""
     if row.by_id == user.pk:
-        return "it is your own decision, so somebody else has to approve it"
+        what = "correction" if isinstance(row, Correction) else "decision"
+        return f"it is your own {what}, so somebody else has to approve it"
     if is_same_person(row.by, user):
         return f"your account has the same email address as {row.username}'s, so somebody else has to approve it"
     return ""

@@ -79,6 +79,8 @@ GESTURES: Mapping[str, str] = {
     "claims": "claiming several calls",
     "confirm": "proving who they are",
     "correction": "correcting an end",
+    "correction approve": "approving a correction",
+    "correction turn down": "turning a correction down",
     "correction withdraw": "taking a correction back",
     "decision": "deciding about a call",
     "decision approve": "approving a decision",

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -38,7 +38,20 @@ from actions.times import to_datetime
 from actions.tool_rules import NO_RULE
 from console.access import Right, is_possible, may
 from console.addresses import action_address
-from console.models import DEFAULT_SLA_S, Channel, Decision, DecisionState, Event, Incident, Notice, NoticeState, Policy, Way
+from console.models import (
+    DEFAULT_SLA_S,
+    Channel,
+    Correction,
+    CorrectionState,
+    Decision,
+    DecisionState,
+    Event,
+    Incident,
+    Notice,
+    NoticeState,
+    Policy,
+    Way,
+)
 from console.services import journal
 from console.services.definitions import require_admin
 from console.services.deliver import as_column
@@ -56,6 +69,9 @@ WARN_AT = 0.8
 PER_MESSAGE = timedelta(minutes=1)
 """A channel hears at most so often; what happens in between becomes one summary."""
 GIVE_UP_AFTER = timedelta(hours=24)
+KEPT = timedelta(days=90)
+"""How long it is remembered that somebody was told. What is still so after that is told once more, and deserves it."""
+_PRUNED_AT_ONCE = 5_000
 _CLAIM = timedelta(minutes=2)  # longer than any sending takes; whoever died while sending is forgotten after it
 _LONGEST_PAUSE = timedelta(minutes=30)
 _LINES = 5  # more than so many notices are counted, not listed
@@ -164,11 +180,14 @@ def add_webhook(name: str, address: str, events: Iterable[str], quiet: Quiet, *,
         raise InvalidChannel("name", "1 to 60 letters, digits or spaces, to know it by")
     host = _checked_host(address.strip())
     fields = _fields(events, quiet, time_zone)
-    with transaction.atomic():
-        row = Channel.objects.create(
-            way=Way.WEBHOOK, name=name, address=seal(address.strip()), host=host, username=by.get_username(), **fields
-        )
-        _enter(journal.admin(by), row, {}, _in_entry(row))
+    try:
+        with transaction.atomic():
+            row = Channel.objects.create(
+                way=Way.WEBHOOK, name=name, address=seal(address.strip()), host=host, username=by.get_username(), **fields
+            )
+            _enter(journal.admin(by), row, {}, _in_entry(row))
+    except IntegrityError as exc:
+        raise InvalidChannel("name", "a webhook is called so already; choose another name, or change that one") from exc
     return row
 
 
@@ -293,7 +312,7 @@ class _Found:
     tool: str
     agent: str
     seq: int
-    but: str = ""  # the name of somebody who knows already
+    but: int | str | None = None  # somebody who knows already: their number, or where no more is kept, their name
 
 
 _looked: WeakKeyDictionary[ActionStore, tuple[object, float]] = WeakKeyDictionary()
@@ -315,6 +334,13 @@ def find() -> int:
     if not channels:
         return 0
     return _keep(channels, [*_decisions(), *_incidents(), *_calls(channels)])
+
+
+def prune(*, now: datetime | None = None) -> int:
+    """Forget what was sent or given up more than KEPT ago; how many. What is due stays, however old. Bounded: the rest is the next sweep's."""
+    old = Notice.objects.exclude(state=NoticeState.DUE).filter(done_at__lt=(now or timezone.now()) - KEPT)
+    count, _ = Notice.objects.filter(pk__in=list(old.order_by("pk").values_list("pk", flat=True)[:_PRUNED_AT_ONCE])).delete()
+    return count
 
 
 def announce(event: str, ref: str, *, store: str, tool: str, agent: str = "", seq: int = 0) -> int:
@@ -349,7 +375,7 @@ def _may_hear(channel: Channel, one: _Found) -> bool:
     """A webhook hears everything; a person what they may see, and of approvals what is theirs to give."""
     if channel.user is None:
         return True
-    if one.but and one.but == channel.user.get_username():
+    if one.but in (channel.user.pk, channel.user.get_username()):
         return False
     right = Right.APPROVE if one.event == Event.APPROVAL else Right.READ
     return may(channel.user, right, store=one.store, tool=one.tool)
@@ -357,14 +383,16 @@ def _may_hear(channel: Channel, one: _Found) -> bool:
 
 def _decisions() -> Iterator[_Found]:
     for row in Decision.objects.filter(state=DecisionState.PROPOSED).order_by("pk")[:_MOST_COUNTED]:
-        yield _of_decision(Event.APPROVAL, row, but=row.username)
+        yield _of_decision(Event.APPROVAL, row, but=row.by_id)
+    for proposed in Correction.objects.filter(state=CorrectionState.PROPOSED).order_by("pk")[:_MOST_COUNTED]:
+        yield _of_decision(Event.APPROVAL, proposed, but=proposed.by_id)
     # By when it last moved: the proposal may have been an old one.
     recent = Decision.objects.exclude(broke_glass="").filter(updated_at__gt=timezone.now() - timedelta(days=7))
     for row in recent.order_by("pk")[:_MOST_COUNTED]:
         yield _of_decision(Event.BREAK_GLASS, row, but=row.broke_glass_by)
 
 
-def _of_decision(event: Event, row: Decision, *, but: str) -> _Found:
+def _of_decision(event: Event, row: Decision | Correction, *, but: int | str | None) -> _Found:
     return _Found(event=event, ref=row.decision_id, store=row.store, tool=row.tool, agent=row.agent, seq=row.seq, but=but)
 
 

@@ -341,9 +341,9 @@ def _keep(row: Inquiry, token: str, ready: _Ready, asked: Asked) -> StoredVerdic
         bump(row.store)
         if stored.asked_for or not _says_no_more(stored, before):
             _enter_asked(row, stored, verdict)
+        if reports_giving_up:
+            _report_giving_up(row, stored)
     _count_asked(definition.name, stored, asked)
-    if reports_giving_up:
-        _report_giving_up(row, stored)
     if incident is not None:
         announce_incident(incident)
     if decision is not None and decision.state == DecisionState.WAITING:
@@ -457,7 +457,7 @@ def settles_alone(verdict: Verdict, item: ActionItem, policy: Policy) -> bool:
 
 
 def _report_giving_up(row: Inquiry, stored: StoredVerdict) -> None:
-    """Once: that it is not asked again by itself and stays open."""
+    """That it is not asked again by itself and stays open. Once; where somebody dies before the commit, twice rather than never."""
     entry = NewEntry(
         kind="gave_up",
         actor=f"resolver {stored.resolver}",

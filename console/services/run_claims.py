@@ -7,21 +7,24 @@ in its records. The claim runs out after a step can take no longer, and is taken
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from actions.errors import StoreError
 from actions.records import OPEN_STATUSES, Action, ActionClass
-from console.models import Parked, Run, RunStatus, Undoing
-from console.services.run_rows import add_event, end_run, is_undoing, make_due, put_down, tell
-from console.stores import UnknownStore, get_store
+from agents.steps import read_lost
+from console.models import Parked, Run, RunEvent, RunStatus, Undoing
+from console.services.run_rows import add_event, end_run, is_undoing, make_due, put_down, tell, type_of
+from console.stores import UnknownStore, get_store, run_checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +37,12 @@ FIRST_LOOK = timedelta(seconds=2)
 LAST_LOOK = timedelta(seconds=30)
 """How long lies between two looks at a run whose calls are in doubt: at first, and once it has been so for minutes."""
 MAX_LOST = 10
-"""So many workers may be lost one after the other in one step; then it is the step that kills them."""
+"""So many workers may be lost in one step; then it is the step that kills them."""
+LONGEST_PAUSE = timedelta(minutes=1)
+"""From the second lost worker on the step waits before it is begun again, each time twice as long, at most so long."""
 ONE_LOOK = 200
+_OF_LOST = '"attempt":'
+"""In the detail of an event `resumed`: a worker was lost."""
 
 
 # --- what is due -----------------------------------------------------------------------------------------------------
@@ -83,29 +90,69 @@ def _free_one(run: Run, now: datetime) -> bool:
         row = Run.objects.select_for_update().filter(pk=run.pk, token=run.token, held_until=run.held_until).first()
         if row is None:
             return False
+        attempt, lost = row.token, _lost_in_this_step(row) + 1
+        attempts = (*lost_attempts(row), attempt)
         row.resumes, row.lost_steps = row.resumes + 1, row.lost_steps + 1
-        problem = f"{row.lost_steps} workers were lost one after the other in the same step"
-        if row.lost_steps < MAX_LOST:
-            _again(row, now)
-            add_event(row, "resumed", reason="the worker that was at it is gone", lost=row.lost_steps)
-        elif is_undoing(row):
+        goes_back = is_undoing(row)
+        problem = (
+            f"{lost} workers were lost in the same step, which may be what kills them; look what it needs, "
+            f"then {'have it taken back once more' if goes_back else 'resume the run, or begin it anew'}"
+        )
+        if lost < MAX_LOST:
+            _again(row, now + _pause_after(lost) if not row.cancel_asked_by else now)
+            add_event(row, "resumed", reason="the worker that was at it is gone", lost=lost, attempt=attempt)
+        elif goes_back:
             put_down(row)
             row.undoing = Undoing.STOPPED
             row.save()
             add_event(row, "undo_stopped", problem=problem)
         else:
-            end_run(row, RunStatus.FAILED, now, problem=problem)
+            cost = _cost_of(row, attempts)
+            row.cost += cost
+            end_run(row, RunStatus.FAILED, now, problem=problem, cost=cost or None)
         tell(row)
     return True
 
 
-def _again(row: Run, now: datetime) -> None:
-    """Due once more for what was being done with it. Saves."""
+def _lost_in_this_step(row: Run) -> int:
+    """How many workers were lost since it last came a step further, or a person had it go on. A call that was settled meanwhile is no step."""
+    further = Q(kind__in=("started", "step", "undone", "undoing")) | Q(kind="resumed") & ~Q(by="")
+    since = RunEvent.objects.filter(further, run=row).aggregate(newest=Max("number"))["newest"] or 0
+    return RunEvent.objects.filter(run=row, kind="resumed", number__gt=since, detail__contains=_OF_LOST).count()
+
+
+def _pause_after(lost: int) -> timedelta:
+    return min(timedelta(seconds=2 ** (lost - 1)), LONGEST_PAUSE) if lost > 1 else timedelta(0)
+
+
+def lost_attempts(run: Run) -> tuple[str, ...]:
+    """The claims of the workers that were lost since somebody last told what a step came to."""
+    if not run.lost_steps:
+        return ()
+    events = RunEvent.objects.filter(run=run, kind="resumed", detail__contains=_OF_LOST).order_by("-number")[: run.lost_steps]
+    return tuple(str(json.loads(event.detail)["attempt"]) for event in events)
+
+
+def _cost_of(run: Run, attempts: Sequence[str]) -> Decimal:
+    """What these attempts are known to have cost; nothing where that cannot be read now."""
+    kind = type_of(run)
+    if kind is None:
+        return Decimal(0)
+    try:
+        with run_checkpoints() as checkpointer:
+            return read_lost(kind, run.run_id, checkpointer=checkpointer, attempts=attempts, limit=1).cost
+    except Exception as exc:  # whatever a state raises that is not read any more
+        log.warning("what the lost steps of run %s cost cannot be told: %s", run.run_id, type(exc).__name__)
+        return Decimal(0)
+
+
+def _again(row: Run, at: datetime) -> None:
+    """Due once more, then, for what was being done with it. Saves."""
     if is_undoing(row):
         put_down(row)
-        row.due_at = now
+        row.due_at = at
     else:
-        make_due(row, now)
+        make_due(row, at)
     row.save()
 
 

@@ -125,9 +125,14 @@ def end_run(run: Run, status: RunStatus, now: datetime, *, problem: str = "", by
     run.save()
 
 
-def cancel_now(run: Run, now: datetime) -> None:
+def cancel_now(run: Run, now: datetime, **detail: Any) -> None:
     """What was asked for by `cancel_asked_by` becomes true. Saves."""
-    end_run(run, RunStatus.CANCELLED, now, by=run.cancel_asked_by, reason=run.cancel_reason)
+    end_run(run, RunStatus.CANCELLED, now, by=run.cancel_asked_by, reason=run.cancel_reason, **detail)
+
+
+def cancels_of(run: Run) -> int:
+    """How often it was cancelled and went on: what somebody agreed to before that is asked again."""
+    return RunEvent.objects.filter(run=run, kind="cancelled").count() if run.resumes else 0
 
 
 def void_approvals(run: Run) -> int:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404
 from django.utils import timezone
 from pydantic import ValidationError
@@ -52,12 +52,14 @@ from console.services.run_rows import (
 from console.stores import UnknownStore, get_agent_store, run_checkpoints, store_names
 
 __all__ = [
+    "COUNTED",
     "IdempotencyConflict",
     "InvalidRunInput",
     "OpenCalls",
     "RunNotPossible",
     "approvals_of",
     "cancel_run",
+    "count_runs",
     "get_run",
     "limit_reached",
     "list_runs",
@@ -71,6 +73,8 @@ __all__ = [
 
 MAX_INPUT_BYTES = 262_144
 MAX_KEY_CHARS = 255
+COUNTED = 1_000
+"""Counting stops one after this."""
 MAX_CALLS_READ = 10_000
 """How many calls of a run are looked through for money; a run that made more counts as one that moved some."""
 
@@ -119,7 +123,8 @@ def start_run(kind_name: str, given: Mapping[str, Any], *, by: User, idempotency
         return _same(known, content), False
     try:
         with transaction.atomic(durable=True):
-            run = _create(kind, text, content, store=store, by=by.get_username(), idempotency_key=idempotency_key)
+            name = by.get_username()
+            run = _create(kind, text, content, store=store, by=name, starter=by, idempotency_key=idempotency_key)
             enter("run_started", run, by=by, changed={"run": [None, str(run.status)]})
     except IntegrityError:
         known = _of_key(by, idempotency_key)
@@ -129,7 +134,17 @@ def start_run(kind_name: str, given: Mapping[str, Any], *, by: User, idempotency
     return run, True
 
 
-def _create(kind: RunType, text: str, content: str, *, store: str, by: str, restart_of: Run | None = None, **more: str) -> Run:
+def _create(
+    kind: RunType,
+    text: str,
+    content: str,
+    *,
+    store: str,
+    by: str,
+    starter: User | None,
+    restart_of: Run | None = None,
+    **more: str,
+) -> Run:
     """In the caller's transaction."""
     run = Run.objects.create(
         run_id=f"run-{uuid.uuid4().hex}",
@@ -139,6 +154,7 @@ def _create(kind: RunType, text: str, content: str, *, store: str, by: str, rest
         input=text,
         content=content,
         started_by=by,
+        starter=starter,
         restart_of=restart_of,
         due_at=timezone.now(),
         **more,
@@ -212,10 +228,24 @@ def list_runs(
     Raises:
         InvalidQuery: a status that there is not, a cursor that is none.
     """
+    rows = _matching(by=by, status=status, kind=kind, text=text).select_related("restart_of")
+    if cursor:
+        rows = rows.filter(pk__lt=_number(cursor))
+    size = max(1, min(limit, MAX_LIMIT))
+    found = list(rows.order_by("-pk")[: size + 1])
+    return Page(items=tuple(found[:size]), next=str(found[size - 1].pk) if len(found) > size else None)
+
+
+def count_runs(*, by: Person, status: str = "", kind: str = "", text: str = "") -> int:
+    """How many `list_runs` has over all its pages, at most one more than COUNTED. Raises as that."""
+    return _matching(by=by, status=status, kind=kind, text=text)[: COUNTED + 1].count()
+
+
+def _matching(*, by: Person, status: str, kind: str, text: str) -> QuerySet[Run]:
     wanted = [word.strip() for word in status.split(",") if word.strip()]
     if unknown := [word for word in wanted if word not in RunStatus.values]:
         raise InvalidQuery(f"no status is called {unknown[0][:40]!r}; there are {', '.join(RunStatus.values)}")
-    rows = Run.objects.select_related("restart_of").filter(_visible(by))
+    rows = Run.objects.filter(_visible(by))
     if wanted:
         rows = rows.filter(status__in=wanted)
     if kinds := [word.strip() for word in kind.split(",") if word.strip()]:
@@ -223,11 +253,7 @@ def list_runs(
     if text.strip():
         check = text.strip()
         rows = rows.filter(Q(run_id__icontains=check) | Q(started_by__icontains=check)) if _is_column(check) else rows.none()
-    if cursor:
-        rows = rows.filter(pk__lt=_number(cursor))
-    size = max(1, min(limit, MAX_LIMIT))
-    found = list(rows.order_by("-pk")[: size + 1])
-    return Page(items=tuple(found[:size]), next=str(found[size - 1].pk) if len(found) > size else None)
+    return rows
 
 
 def _visible(by: Person) -> Q:
@@ -344,11 +370,12 @@ def cancel_run(run_id: str, *, by: User, reason: str) -> Run:
 
 
 def resume_run(run_id: str, *, by: User, reason: str) -> Run:
-    """Let a run that failed or was cancelled go on from its last checkpoint. What it asked and nobody answered is asked again.
+    """Let a run that failed or was cancelled go on from its last checkpoint. What it asked and nobody answered is asked again; after it was
+    cancelled, so is what somebody had answered and it had not done yet.
 
     Raises:
         Http404, PermissionDenied, InvalidDecision: as `cancel_run`.
-        RunNotPossible: it is neither, what it did is being taken back, a limit is reached, or its checkpoint no longer loads.
+        RunNotPossible: it is neither, was begun anew, what it did is being taken back, a limit is reached, or its checkpoint no longer loads.
         StoreUnavailable: its checkpoints cannot be read. Nothing was changed.
     """
     run, said = get_run(run_id, by=by, right=Right.SETTLE), check_reason(reason)
@@ -363,7 +390,7 @@ def resume_run(run_id: str, *, by: User, reason: str) -> Run:
     with run_checkpoints() as checkpointer:
         problem = state_problem(kind, run.run_id, checkpointer=checkpointer)
     if problem:
-        raise RunNotPossible(f"its last checkpoint no longer loads: {problem}; begin it anew instead")
+        raise RunNotPossible(problem)
     with transaction.atomic(durable=True):
         row = lock_run(run.pk)
         _require_ended(row)
@@ -397,16 +424,20 @@ def restart_run(run_id: str, *, by: User, reason: str) -> Run:
             raise RunNotPossible(f"the run is {_words(row)}; only one that failed or was cancelled begins anew")
         if row.undoing == Undoing.RUNNING:
             raise RunNotPossible("what it did is being taken back; wait until that is over")
-        new = restart(row, kind, by=by.get_username(), reason=said)
+        new = restart(row, kind, by=by.get_username(), starter=by, reason=said)
         enter("run_restarted", row, by=by, reason=said, changed={"restarted as": [None, new.run_id]})
     return new
 
 
-def restart(row: Run, kind: RunType, *, by: str, reason: str) -> Run:
-    """The new run of one that is locked. Inside the caller's transaction. Raises RunNotPossible."""
+def restart(row: Run, kind: RunType, *, by: str, reason: str, starter: User | None = None) -> Run:
+    """The new run of one that is locked; without `by` as if whoever started that one had. Inside the caller's transaction.
+
+    Raises RunNotPossible.
+    """
     if (other := Run.objects.filter(restart_of=row).first()) is not None:
         raise RunNotPossible(f"it was begun anew already, as {other.run_id}")
-    new = _create(kind, row.input, row.content, store=settings.RUN_STORE, by=by or row.started_by, restart_of=row)
+    who, whose = (by, starter) if by else (row.started_by, row.starter)
+    new = _create(kind, row.input, row.content, store=settings.RUN_STORE, by=who, starter=whose, restart_of=row)
     add_event(row, "restarted", by=by, reason=reason, restarted_as=new.run_id)
     return new
 
@@ -417,10 +448,11 @@ def mark_done(run_id: str, *, by: User, reason: str) -> Run:
     Raises:
         Http404, PermissionDenied, InvalidDecision: as `cancel_run`.
         OpenCalls: calls of it may or may not have happened, and its type does not allow that.
-        RunNotPossible: it is done, a worker is at it, or it went on while its calls were looked at.
+        RunNotPossible: it is done, what it did is taken back or was begun to be, a worker is at it, or it went on while its calls were looked at.
         StoreError: its store did not answer, so nobody knows whether calls are open. Nothing was changed.
     """
     run, said = get_run(run_id, by=by, right=Right.SETTLE), check_reason(reason)
+    _require_not_done(run)
     kind = type_of(run)
     opened = open_calls_of_run(run)
     if opened and not (kind is not None and kind.may_end_with_open_calls):
@@ -428,9 +460,8 @@ def mark_done(run_id: str, *, by: User, reason: str) -> Run:
     now = timezone.now()
     with transaction.atomic(durable=True):
         row = lock_run(run.pk)
-        if row.status == RunStatus.DONE:
-            raise RunNotPossible("the run is done already")
-        if is_busy(row, now) or row.undoing == Undoing.RUNNING:
+        _require_not_done(row)
+        if is_busy(row, now):
             raise RunNotPossible("a worker is at it; cancel it first, or wait")
         if (row.status, row.steps, row.changed_at) != (run.status, run.steps, run.changed_at):
             raise RunNotPossible("it has gone on meanwhile; look at it again")
@@ -441,9 +472,19 @@ def mark_done(run_id: str, *, by: User, reason: str) -> Run:
     return row
 
 
+def _require_not_done(run: Run) -> None:
+    """It can be marked as done: nobody has, and what it did stands."""
+    if run.status == RunStatus.DONE:
+        raise RunNotPossible("the run is done already")
+    if run.undoing != Undoing.NO:
+        raise RunNotPossible("what it did is taken back, or was begun to be, so it is not done; begin it anew instead")
+
+
 def _require_ended(run: Run) -> None:
     if run.status not in (RunStatus.FAILED, RunStatus.CANCELLED):
         raise RunNotPossible(f"the run is {_words(run)}; only one that failed or was cancelled can be resumed")
+    if (other := Run.objects.filter(restart_of=run).first()) is not None:
+        raise RunNotPossible(f"it was begun anew already, as {other.run_id}; both would make the same calls")
     if run.undoing != Undoing.NO:
         raise RunNotPossible("what it did is taken back, or was begun to be; begin it anew instead")
 

@@ -29,6 +29,7 @@ from console.models import Parked, Run, RunStatus, Undoing
 from console.services.run_claims import FIRST_LOOK, STORE_PAUSE, UNDOING, claimed_run, renew_claim, take_claim
 from console.services.run_rows import RunNotPossible, add_event, check_reason, enter, lock_run, put_down, sentence, tell, type_of
 from console.services.runs import MAX_CALLS_READ, get_run
+from console.spans import StepSpan, undo_of
 from console.stores import UnknownStore, get_agent_store
 from console.trouble import log_unexpected, name_of
 
@@ -99,7 +100,8 @@ def start_undoing(run_id: str, *, by: User, reason: str, seen: str) -> Run:
 def _require_possible(run: Run) -> None:
     if run.status not in (RunStatus.FAILED, RunStatus.CANCELLED):
         words = str(run.status).replace("_", " ")
-        raise RunNotPossible(f"the run is {words}; only what one did that failed or was cancelled is taken back")
+        first = "; cancel it first" if run.status != RunStatus.DONE else ""
+        raise RunNotPossible(f"the run is {words}; only what one did that failed or was cancelled is taken back{first}")
     if run.undoing == Undoing.RUNNING:
         raise RunNotPossible("what it did is being taken back already")
 
@@ -132,8 +134,14 @@ def undo_run(pk: int) -> bool:
     kind = type_of(run)
     if kind is None:
         return _stop(pk, token, f"no run type is called {run.type} any more")
-    if not connection.in_atomic_block:
-        connection.close()  # others' meanwhile
+    with undo_of(run, kind) as span:
+        if not connection.in_atomic_block:
+            connection.close()  # others' meanwhile
+        return _undo(run, kind, token, span)
+
+
+def _undo(run: Run, kind: RunType, token: str, span: StepSpan) -> bool:
+    pk = run.pk
     try:
         outcome, is_ours = _undo_one(run, kind, token)
     except LeaseLive as exc:
@@ -141,13 +149,18 @@ def undo_run(pk: int) -> bool:
 
         return _wait(pk, token, Parked.LEASE, str(exc), LEASE_PAUSE)
     except (LeaseLost, LeaseNotHeld, StoreError, UnknownStore, EndUnrecorded) as exc:
+        span.broke_off(exc)
         return _wait(pk, token, Parked.STORE, str(exc), STORE_PAUSE)
     except ActionsError as exc:
+        span.broke_off(exc)
         return _stop(pk, token, str(exc))
     except Exception as exc:
+        span.broke_off(exc)
         log_unexpected(log, f"taking back what run {run.run_id} did", exc)
         return _stop(pk, token, f"something unexpected went wrong here: {name_of(exc)}")
-    return is_ours and _keep(pk, token, outcome)
+    is_going = is_ours and _keep(pk, token, outcome)
+    span.came_to(outcome, is_ours=is_ours)
+    return is_going
 
 
 def _undo_one(run: Run, kind: RunType, token: str) -> tuple[UndoOutcome, bool]:

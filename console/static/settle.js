@@ -380,10 +380,11 @@
     });
   }
   for (const button of all("[data-help]")) button.addEventListener("click", () => help.showModal());
+  const LINES = ".strip, .agent-line, .ledger-line", LINKS = ".strip .what a, .agent-line .who a, .ledger-line .name a";
   function move(step) {
-    const links = all(".strip .what a");
+    const links = all(LINKS);
     if (!links.length) return;
-    const current = links.findIndex((link) => link.closest(".strip").contains(document.activeElement));
+    const current = links.findIndex((link) => link.closest(LINES).contains(document.activeElement));
     const from = current >= 0 ? current : links.findIndex((link) => link.closest("[aria-current]"));
     links[Math.min(links.length - 1, Math.max(0, from + step))].focus();
   }
@@ -402,7 +403,7 @@
   const keys = {
     j: () => move(1), k: () => move(-1), d: () => choose("done"), f: () => choose("failed"),
     r: () => { const ask = find("#ask-now"); if (ask) ask.click(); },
-    o: () => { if (document.activeElement.matches(".strip a")) document.activeElement.click(); },
+    o: () => { if (document.activeElement.matches(LINKS)) document.activeElement.click(); },
     x: pick,
     n: () => { const next = find("[data-next]"); if (next) next.click(); },
     "/": () => { const text = find("#f-text"); if (text) { text.closest("details").open = true; text.focus(); } },
@@ -524,20 +525,20 @@
   if (answered) for (const key of Object.keys(sessionStorage)) if (key.startsWith(mine + "approval:" + answered.dataset.of + ":")) sessionStorage.removeItem(key);
   // Lists that refresh by themselves: who was at a line that is gone is at the next one, and what changed elsewhere is tinted.
   let near = null, before = new Map();
-  const LISTS = "#approvals, #runs";
+  const LISTS = "#approvals, #runs, #agents";
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     if (!event.detail.target.matches(LISTS)) return;
-    const strips = all(".strip", event.detail.target), at = strips.indexOf(document.activeElement.closest(".strip"));
+    const strips = all(LINES, event.detail.target), at = strips.indexOf(document.activeElement.closest(LINES));
     before = new Map(strips.map((strip) => [strip.id, strip.dataset.version]));
     near = at < 0 ? null : [...strips.slice(at), ...strips.slice(0, at).reverse()].map((strip) => strip.id);
   });
   document.body.addEventListener("htmx:afterSwap", (event) => {
     const list = event.detail.target.matches(LISTS) && document.getElementById(event.detail.target.id);
     if (!list) return;
-    for (const strip of all(".strip", list)) if (before.size && before.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
+    for (const strip of all(LINES, list)) if (before.size && before.get(strip.id) !== strip.dataset.version) strip.classList.add("changed");
     if (!near || (document.activeElement && document.activeElement.closest(LISTS))) return;
     const strip = near.map((id) => document.getElementById(id)).find(Boolean);
-    ((strip && find(".what a", strip)) || find("#main")).focus({ preventScroll: true });
+    ((strip && find(LINKS, strip)) || find("#main")).focus({ preventScroll: true });
     near = null;
   });
 
@@ -590,5 +591,26 @@
     const fresh = all(HEARING).filter((part) => !hearing.has(part));
     for (const part of fresh) hearing.add(part);
     if (fresh.length && sentAt.get(event.detail.xhr) < heardOfAt) document.body.dispatchEvent(new Event("changed"));
+  });
+
+  // --- a proposal that moves on under its second person: what they typed stays, in its field or as what they typed ---
+  let typedThere = null;
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target.id !== "decision" || !event.detail.shouldSwap || !event.detail.requestConfig.elt.matches("[data-live-part]")) return;
+    const fields = all("#second-reason, #glass-reason", event.detail.target).filter((field) => field.value.trim());
+    typedThere = { texts: fields.map((field) => [field.id, field.value]), wasIn: event.detail.target.contains(document.activeElement) };
+  });
+  document.body.addEventListener("htmx:afterSettle", () => {
+    const section = typedThere && find("#decision");
+    if (!section) return;
+    for (const [id, text] of typedThere.texts) {
+      const field = document.getElementById(id);
+      if (field) { field.value = field.value || text; field.closest("details")?.setAttribute("open", ""); continue; }
+      const kept = Object.assign(document.createElement("div"), { className: "kept" });
+      kept.append(Object.assign(document.createElement("span"), { className: "label", textContent: "What you typed" }), Object.assign(document.createElement("p"), { textContent: text }));
+      section.append(kept);
+    }
+    if (typedThere.wasIn && document.activeElement === document.body) section.focus({ preventScroll: true });
+    typedThere = null;
   });
 })();

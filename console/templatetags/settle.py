@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 from django import template
 from django.template import Context
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -21,6 +24,7 @@ from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
 from console.durations import format_duration
 from console.history import changed_in
+from console.htmx import FROM_QUEUE, queue_query
 from console.services.denials import words_of
 from console.services.people import zone_of
 from console.untrusted import LINE_CHARS, Piece, redact_any, show
@@ -41,6 +45,9 @@ class HasLease(Protocol):
 KEPT_CHARS, KEPT_TEXTS = 400, 4_096
 """Of texts up to so long, so many stay as they are drawn."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_ID = re.compile(r"(?<![\w@./-])(?=[\w-]{0,15}\d)([^\W_]+(?:-[^\W_]+){1,3})(?![\w@/-]|\.\w)", re.ASCII)
+"""Order numbers, agents, keys such as `A-17`, `billing-agent-2`: browsers break lines at the hyphen."""
+_LONGEST_ID = 24
 
 
 @register.simple_tag
@@ -74,7 +81,7 @@ def _html(text: str, limit: int, *, lines: bool) -> SafeString:
 
 def _made_html(text: str, limit: int, lines: bool) -> SafeString:
     found = show(text, limit=limit, lines=lines)
-    body = format_html_join("", "{}", ((_piece(piece),) for piece in found.pieces))
+    body = format_html_join("", "{}", ((part,) for piece in found.pieces for part in _parts(piece, lines)))
     if not found.left_out:
         return format_html("<bdi>{}</bdi>", body)
     return format_html('<bdi>{}</bdi> <span class="cut">… {} more characters</span>', body, f"{found.left_out:,}")
@@ -83,14 +90,49 @@ def _made_html(text: str, limit: int, lines: bool) -> SafeString:
 _short_html = lru_cache(maxsize=KEPT_TEXTS)(_made_html)
 
 
-def _piece(piece: Piece) -> str | SafeString:
-    return format_html('<span class="esc">{}</span>', piece.text) if piece.is_escape else piece.text
+def _parts(piece: Piece, lines: bool) -> Iterator[str | SafeString]:
+    if piece.is_escape:
+        yield format_html('<span class="esc">{}</span>', piece.text)
+        return
+    for at, text in enumerate([piece.text] if lines else _ID.split(piece.text)):
+        yield format_html('<span class="id">{}</span>', text) if at % 2 and len(text) <= _LONGEST_ID else text
 
 
 @register.simple_tag
 def action_url(store: str, agent: str, seq: int | None) -> str:
     """The address of an action's page; empty where no address can name it: show it without a link then."""
     return addresses.action_address(store, agent, seq)
+
+
+@register.simple_tag(takes_context=True)
+def queue_url(context: Context) -> str:
+    """The queue with the filter that this person came from."""
+    query = _queue_query(context)
+    return f"{reverse('queue')}?{query}" if query else reverse("queue")
+
+
+@register.simple_tag(takes_context=True)
+def from_queue(context: Context, url: str) -> str:
+    """An action's address that remembers that filter, for pages of their own and their way back."""
+    query = _queue_query(context)
+    return f"{url}?{urlencode({FROM_QUEUE: query})}" if query and url else url
+
+
+@register.simple_tag(takes_context=True)
+def queue_field(context: Context) -> SafeString | str:
+    """The same for a form, whose answer leads on."""
+    query = _queue_query(context)
+    return format_html('<input type="hidden" name="{}" value="{}">', FROM_QUEUE, query) if query else ""
+
+
+def _queue_query(context: Context) -> str:
+    """A template that is included with `only` still knows the request; what is drawn without one leads to the whole queue."""
+    request = getattr(context, "request", None)
+    if request is None:
+        return ""
+    if not hasattr(request, "came_from"):  # a list asks for every row
+        request.came_from = queue_query(request)
+    return str(request.came_from)
 
 
 @register.simple_tag

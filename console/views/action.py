@@ -21,14 +21,14 @@ from console.checks import recent_check
 from console.evidence import VerdictView, views_of
 from console.forms import DecisionForm, NoteForm, new_decision_form
 from console.htmx import beside_queue, render_part
-from console.models import Claim, Decision, DecisionState
+from console.models import Claim, Correction, Decision, DecisionState
 from console.run_lines import call_lines, steps_of_calls
 from console.run_reading import run_of_agent, step_events
 from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
 from console.services.asking import open_calls_of
 from console.services.claimed import find_claim, renew
-from console.services.correct import standing_correction
+from console.services.correct import show_proposed_correction, standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
 from console.services.verdicts import verdicts_of
@@ -107,7 +107,8 @@ def action_context(
         "notes": (notes := notes_on(ref)),
         "note": notes[0] if notes else None,
         "note_form": NoteForm(initial={"note_id": str(uuid.uuid4())}),
-        "correction": standing_correction(ref) if item.action and not item.action.is_open else None,
+        "correction": (found := standing_correction(ref) if item.action and not item.action.is_open else None),
+        **second_corrector(found, item, request.user),
         **claim_context(request, ref),
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         "may_evict": may(request.user, Right.EVICT, store=ref.store),
@@ -139,6 +140,11 @@ def second_context(request: HttpRequest, item: ActionItem, decision: Decision | 
     if decision is None or decision.state != DecisionState.PROPOSED:
         return {"decision": decision}
     return {"decision": decision, "proposal": show_proposal(decision, item, user=request.user)}
+
+
+def second_corrector(row: Correction | None, item: ActionItem, user: Person) -> dict[str, Any]:
+    """What stands beside a proposed correction, for whoever looks at it; nothing beside any other."""
+    return {"proposed": show_proposed_correction(row, item, user=user)} if row is not None and row.is_proposed else {}
 
 
 def claim_context(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:

@@ -112,6 +112,9 @@ def _answered(request: HttpRequest, ref: ActionRef, answer: Answer, view: str) -
     extra: dict[str, Any] = {"second": said, "resend_url": reverse(view, args=[ref.store, ref.agent, ref.seq])}
     if answer.kind in (AnswerKind.CONFIRM, AnswerKind.UNAVAILABLE):
         extra["resend"] = list(said.items())
+    typed, row = (said.get("reason") or said.get("glass_reason", "")).strip(), answer.decision
+    if typed and not (row and typed in (row.second_reason, row.broke_glass)):
+        extra["second_kept"] = typed  # nothing has it but this answer
     if answer.kind in (AnswerKind.INVALID, AnswerKind.CHANGED):
         extra |= {"goes_on": True, "second_problem": answer.detail, "is_glass": view == "decision-break-glass"}
     return show_answer(request, ref, answer, extra=extra)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from actions.errors import InvalidQuery
-from console.access import Right, may, may_somewhere, require_known, visible, visible_chains
+from console.access import Person, Right, may, may_somewhere, require_known, visible, visible_chains
 from console.forms import HistoryFilters, problems_of
 from console.history import require_kind
 from console.htmx import render_part
@@ -49,6 +49,7 @@ def verification(request: HttpRequest) -> HttpResponse:
         "running": {row.name for row in newest.values() if is_running(row)},
         "keys": trusted_keys(),
         "may_export": may_somewhere(request.user, Right.EXPORT),
+        "may_verify": any(_may_verify(request.user, chain.name) for chain in chains),
     }
     return render_part(request, "history/verification.html", "history/_verification.html", context)
 
@@ -56,13 +57,21 @@ def verification(request: HttpRequest) -> HttpResponse:
 @signed_in
 @only_post(lambda: reverse("verification"))
 def verify_now(request: HttpRequest) -> HttpResponse:
-    """Ask a worker for a walk through one history, or through each."""
-    chains = _chains(request, Right.HISTORY)
+    """Ask a worker for a walk through one history, or through each. It reads every entry there is, so it is for those who run or audit it."""
+    chains = tuple(chain for chain in _chains(request, Right.HISTORY) if _may_verify(request.user, chain.name))
+    if not chains:
+        raise PermissionDenied(
+            "you need the role auditor or admin to have the history verified; what the last walk found stands here"
+        )
     only = request.POST.get("name", "")
     require_known(chains, [only] if only else [])
     asked = [ask(chain.name, by=actor_of(user_of(request))) for chain in chains if only in ("", chain.name)]
     send_verifying([row.pk for row, is_new in asked if is_new])
     return redirect("verification")
+
+
+def _may_verify(user: Person, chain: str) -> bool:
+    return any(may_somewhere(user, right, store=chain) for right in (Right.EXPORT, Right.ADMIN))
 
 
 @signed_in

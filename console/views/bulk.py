@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from actions.errors import InvalidDecision, InvalidQuery
@@ -19,11 +21,15 @@ from console.access import Right, may, may_somewhere, require_known, sees_proble
 from console.addresses import parse_ref
 from console.forms import QueueFilters, problems_of
 from console.htmx import go_to, render_part
+from console.identity import confirmed_at
 from console.models import Batch, BatchItem
+from console.refusals import denied
 from console.services import batches as running
 from console.services import bulk
+from console.services.answers import AnswerKind
 from console.services.bulk import BatchCommitted, BulkRefused, Review
 from console.services.decide import LATER
+from console.services.gates import is_confirmed
 from console.tasks import send_batch
 from console.texts import take_texts
 from console.tool_rules import read_book
@@ -31,6 +37,7 @@ from console.views.gate import only_post, signed_in, user_of
 from console.words import BATCH_STATES, BECAME, OUTCOME_LABELS, OUTCOMES, STATES, Became
 
 ROWS = 50
+_PROVE = "Prove first that it is you: the policy of a tool among these asks for that. Once is enough for all of them."
 MAX_TICKS = 200
 """How many contradicted items a preview offers to tick; what is beyond them is decided one by one."""
 
@@ -105,7 +112,7 @@ def undo(request: HttpRequest, batch_id: str) -> HttpResponse:
 @only_post(_page_of)
 def again(request: HttpRequest, batch_id: str) -> HttpResponse:
     """Try the failed ones again."""
-    return _after(request, batch_id, lambda: running.again(batch_id, by=user_of(request)))
+    return _after(request, batch_id, lambda: running.again(batch_id, by=user_of(request), confirmed_at=confirmed_at(request)))
 
 
 def _after(request: HttpRequest, batch_id: str, gesture: Callable[[], Batch]) -> HttpResponse:
@@ -183,9 +190,16 @@ def _preview(
         "ticked": request.POST.getlist("despite"),
         "will_write": (weighed.ready + _ticked(request, weighed)) if weighed else 0,
         "is_mine": found.by_id == request.user.pk,
-        "left_out_key": "left_out",
+        "confirm_url": _confirm_url(request, found, overview.may_need_proof),
     }
     return render_part(request, "bulk/batch.html", "bulk/_preview.html", context, status=status)
+
+
+def _confirm_url(request: HttpRequest, found: Batch, tools: Sequence[str]) -> str:
+    """Where to prove who one is, before anything is typed; empty where nothing asks for that, or it was done just now."""
+    if not tools or is_confirmed(confirmed_at(request), timezone.now()):
+        return ""
+    return f"{reverse('confirm')}?{urlencode({'next': _page_of(found.batch_id)})}"
 
 
 def _decide(request: HttpRequest, found: Batch) -> HttpResponse:
@@ -202,9 +216,21 @@ def _decide(request: HttpRequest, found: Batch) -> HttpResponse:
             if not outcome and not found.is_proven:
                 raise InvalidDecision("Say what happened first.")
             weighed = bulk.review(found, outcome=outcome, reason=reason, by=user_of(request))
-            if "review" in request.POST or request.POST.get("seen") != _bound(weighed, despite):
+            is_seen = "review" not in request.POST and request.POST.get("seen") == _bound(weighed, despite)
+            found.refresh_from_db()  # sent from another tab this very moment, nothing is left to weigh: what was sent says what it came to
+            if not is_seen and found.is_draft:
                 return _preview(request, found, weighed=weighed, outcome=outcome, reason=reason)
-        done, is_new = bulk.commit(found.batch_id, by=user_of(request), despite=despite, outcome=outcome, reason=reason)
+            if found.is_draft and bulk.may_need_proof(found) and not is_confirmed(confirmed_at(request), timezone.now()):
+                page = _preview(request, found, weighed=weighed, outcome=outcome, reason=reason, problem=_PROVE, status=403)
+                return denied(page, AnswerKind.CONFIRM, _PROVE)
+        done, is_new = bulk.commit(
+            found.batch_id,
+            by=user_of(request),
+            despite=despite,
+            outcome=outcome,
+            reason=reason,
+            confirmed_at=confirmed_at(request),
+        )
     except InvalidDecision as exc:
         return _preview(request, found, problem=str(exc), status=422, outcome=outcome, reason=reason)
     except BulkRefused as exc:

@@ -21,24 +21,30 @@ from console.access import Right, item_or_404
 from console.forms import CorrectionForm, new_correction_form
 from console.htmx import render_part, wants_partial
 from console.identity import confirmed_at
+from console.models import Correction
 from console.refusals import denied
 from console.services.correct import (
     STATUS_OF_CORRECTION,
     Correctable,
     CorrectionAnswer,
     CorrectionKind,
+    approve_correction,
     correct_end,
     find_correctable,
+    gates_before_correction,
     preview_of,
-    why_somebody_else,
+    turn_down_correction,
     withdraw_correction,
 )
+from console.services.gates import Gates
+from console.stores import find_server
 from console.texts import take_texts
+from console.views.action import second_corrector
 from console.views.gate import only_post, signed_in, user_of
 from console.words import TRUTHS
 
 _BACK_TO_FORM = frozenset({CorrectionKind.INVALID, CorrectionKind.CHANGED, CorrectionKind.ID_REUSED, CorrectionKind.UNAVAILABLE})
-_BACK_TO_FORM |= {CorrectionKind.NEEDS_SECOND, CorrectionKind.CONFIRM}
+_BACK_TO_FORM |= {CorrectionKind.CONFIRM}
 
 
 @signed_in
@@ -56,7 +62,7 @@ def correction(request: HttpRequest, store: str, agent: str, seq: int) -> HttpRe
         form.add_error(None, problem)
     if not form.is_valid():
         return _form(request, item, shown, form, status=422)
-    turn, problem = _turn(request, item, shown, form)
+    turn, _, _ = _turn(request, item, shown, form)
     if turn is not None and (form.cleaned_data["turn_seen"] != turn_digest(turn) or "review" in request.POST):
         return _form(request, item, shown, form, status=200)
     wanted = replace(form.to_request(), confirmed_at=confirmed_at(request))
@@ -96,6 +102,50 @@ def take_back_correction(request: HttpRequest, store: str, agent: str, seq: int)
     return _answer(request, item_or_404(request.user, ref, Right.SETTLE), answer)
 
 
+@signed_in
+@only_post(lambda store, agent, seq: reverse("action", args=[store, agent, seq]))
+def approve_it(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
+    """Be the second person of the correction that was shown."""
+    ref, said = ActionRef(store, agent, seq), request.POST
+    answer = approve_correction(
+        ref,
+        said.get("correction_id", ""),
+        by=user_of(request),
+        reason=said.get("second_reason", ""),
+        confirmed_at=confirmed_at(request),
+    )
+    return _second_answer(request, ref, answer)
+
+
+@signed_in
+@only_post(lambda store, agent, seq: reverse("action", args=[store, agent, seq]))
+def turn_it_down(request: HttpRequest, store: str, agent: str, seq: int) -> HttpResponse:
+    """Refuse the proposal, with the reason that its proposer is shown."""
+    ref, said = ActionRef(store, agent, seq), request.POST
+    reason = said.get("second_reason", "")
+    answer = turn_down_correction(ref, said.get("correction_id", ""), by=user_of(request), reason=reason)
+    return _second_answer(request, ref, answer)
+
+
+def _second_answer(request: HttpRequest, ref: ActionRef, answer: CorrectionAnswer) -> HttpResponse:
+    """What it came to; where it can still be done, what was typed stands there again."""
+    item = item_or_404(request.user, ref, Right.READ)
+    extra: dict[str, Any] = {"is_second": True}
+    if answer.kind is CorrectionKind.CONFIRM:
+        extra["confirm_url"] = (
+            f"{reverse('confirm')}?{urlencode({'next': reverse('action', args=[ref.store, ref.agent, ref.seq])})}"
+        )
+    if answer.kind in (CorrectionKind.CONFIRM, CorrectionKind.INVALID, CorrectionKind.UNAVAILABLE):
+        row = Correction.objects.filter(correction_id=request.POST.get("correction_id", "")[:64].replace("\x00", "")).first()
+        extra |= {
+            "correction": row,
+            "second_reason": request.POST.get("second_reason", ""),
+            **second_corrector(row, item, request.user),
+        }
+    page = _answer(request, item, answer, extra=extra)
+    return denied(page, answer.kind, answer.detail) if page.status_code == 403 else page
+
+
 def turn_digest(turn: SettlementTurn) -> str:
     """What binds a commit to the turn that was shown."""
     return sha256_text(canonical_json({"content": turn.content, "brief": turn.brief, "corrects": True}))
@@ -103,20 +153,19 @@ def turn_digest(turn: SettlementTurn) -> str:
 
 def _turn(
     request: HttpRequest, item: ActionItem, shown: Correctable | None, form: CorrectionForm
-) -> tuple[SettlementTurn | None, str]:
+) -> tuple[SettlementTurn | None, str, Gates]:
     if shown is None or not form.is_valid():
-        return None, ""
+        return None, "", Gates()
     try:
         wanted = form.to_request()
         turn = preview_of(item, shown.told, wanted, by=user_of(request))
-        why = why_somebody_else(item, wanted.outcome, shown.told, user_of(request))
-        return (None, why) if why else (turn, "")
+        return turn, "", gates_before_correction(item, wanted.outcome, shown.told)
     except InvalidDecision as exc:
-        return None, str(exc)
+        return None, str(exc), Gates()
 
 
 def _turn_context(request: HttpRequest, item: ActionItem, shown: Correctable | None, form: CorrectionForm) -> dict[str, Any]:
-    turn, problem = _turn(request, item, shown, form) if form.is_bound else (None, "")
+    turn, problem, gates = _turn(request, item, shown, form) if form.is_bound else (None, "", Gates())
     truth = next((one for one in TRUTHS if one.value == form.data.get("outcome")), None)
     tool = item.action.tool if item.action else ""
     return {
@@ -125,6 +174,7 @@ def _turn_context(request: HttpRequest, item: ActionItem, shown: Correctable | N
         "turn_seen": turn_digest(turn) if turn else "",
         "truth": truth,
         "tool": tool,
+        "gates": gates,
         "is_held": item.lease is not None and item.lease.is_live,
     }
 
@@ -139,13 +189,12 @@ def _form(
     extra: dict[str, Any] | None = None,
 ) -> HttpResponse:
     truths = [one for one in TRUTHS if shown and one.value != shown.told.outcome]
-    refusals = [why_somebody_else(item, one.value, shown.told, user_of(request)) for one in truths] if shown else []
     context = {
         "item": item,
         "ref": item.ref,
         "shown": shown,
         "truths": truths,
-        "not_you": refusals[0] if refusals and all(refusals) else "",
+        "has_server": shown is not None and find_server(item.store) is not None,
         "form": form,
         **_turn_context(request, item, shown, form),
         **(extra or {}),
@@ -153,8 +202,10 @@ def _form(
     return render_part(request, "corrections/correction.html", "corrections/_correction.html", context, status=status)
 
 
-def _answer(request: HttpRequest, item: ActionItem, answer: CorrectionAnswer) -> HttpResponse:
-    context = {"item": item, "ref": item.ref, "answer": answer, "is_answered": True}
+def _answer(
+    request: HttpRequest, item: ActionItem, answer: CorrectionAnswer, *, extra: dict[str, Any] | None = None
+) -> HttpResponse:
+    context = {"item": item, "ref": item.ref, "answer": answer, "is_answered": True, **(extra or {})}
     status = STATUS_OF_CORRECTION[answer.kind]
     response = render_part(request, "corrections/correction.html", "corrections/_correction.html", context, status=status)
     return trigger_client_event(response, "changed") if wants_partial(request) else response

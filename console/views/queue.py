@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from actions.digests import sha256_text
 from actions.errors import InvalidQuery, StoreError
 from actions.facts import LOWEST_RISK
-from actions.queries import MAX_LIMIT, ActionFilter, ActionItem, list_actions, rules_version
+from actions.queries import IN_DOUBT, MAX_LIMIT, ActionFilter, ActionItem, list_actions, rules_version
 from actions.records import ActionRef
 from actions.redaction import redact_text
 from console.access import Person, Right, may_somewhere, require_known, visible, visible_stores
@@ -24,7 +24,7 @@ from console.addresses import action_address, parse_ref
 from console.clocks import EvidenceClock, evidence_clock, is_late
 from console.evidence import in_few_words
 from console.forms import BY_CRASH, QueueFilters, problems_of
-from console.htmx import render_part, wants_partial
+from console.htmx import queue_query, render_part, wants_partial
 from console.models import Claim, Decision, Note
 from console.services import known_counts
 from console.services.asking import NobodyToAsk, check_askable
@@ -235,23 +235,43 @@ class GoesOn:
     item: ActionItem | None
     waits: int
     is_all_known: bool  # every store answered
+    is_outside: bool = False  # nothing is left of the filter that this person came from: this one is of the whole queue
 
 
 def what_next(request: HttpRequest, after: ActionRef) -> GoesOn:
     """The first action of the queue on which there is something to do: not the one just dealt with, none that has a decision on its way,
-    and none that somebody put off, or this person has just found nothing out about."""
-    filters = QueueFilters({})
-    filters.is_valid()
+    and none that somebody put off, or this person has just found nothing out about. Of the filter that they came from first, as far as it
+    lists calls in doubt; of the whole queue where nothing is left of that."""
+    everything = QueueFilters({})
+    everything.is_valid()
     stores, rules, may_see = visible_stores(request.user), read_rules(), visible(request.user)
-    wanted = filters.to_filter()
+    wanted = everything.to_filter()
     aside = refs_on_their_way() | refs_put_off(request.user) | {after}
-    page = list_actions(stores, replace(wanted, without=wanted.without | aside), limit=5, may_see=may_see, rules=rules)
-    found = next((item for item in page.items if item.action and action_address(item.store, item.agent, item.seq)), None)
-    is_all_known = all(store.is_listed for store in page.stores)
-    if found is not None:
-        return GoesOn(item=found, waits=0, is_all_known=is_all_known)
+    narrower = _filter_before(request)
+    for one in (narrower, wanted):
+        if one is None:
+            continue
+        page = list_actions(stores, replace(one, without=one.without | aside), limit=5, may_see=may_see, rules=rules)
+        found = next((item for item in page.items if item.action and action_address(item.store, item.agent, item.seq)), None)
+        is_all_known = all(store.is_listed for store in page.stores)
+        if found is not None:
+            return GoesOn(item=found, waits=0, is_all_known=is_all_known, is_outside=narrower not in (None, one))
     rest = list_actions(stores, replace(wanted, without=frozenset({after})), limit=1, may_see=may_see, rules=rules)
     return GoesOn(item=None, waits=rest.total, is_all_known=is_all_known)
+
+
+def _filter_before(request: HttpRequest) -> ActionFilter | None:
+    """The calls in doubt of the filter that this person came from; None where they came from the whole queue, or it lists none."""
+    filters = QueueFilters(QueryDict(queue_query(request)))
+    if not filters.is_valid() or filters.is_default:
+        return None
+    try:
+        wanted = filters.to_filter(request.user)
+        require_known(visible_stores(request.user), wanted.stores)
+    except InvalidQuery:
+        return None
+    states = wanted.states & IN_DOUBT.states
+    return replace(wanted, states=states) if states else None
 
 
 def _rows(

@@ -22,15 +22,15 @@ from actions.redaction import redact_arguments
 from actions.rules import MAX_REASON_CHARS
 from console.access import visible
 from console.htmx import render_part
-from console.models import Run, RunStatus, Undoing
+from console.models import Parked, Run, RunStatus, Undoing
 from console.refusals import denied
 from console.run_lines import (
     approval_line,
     call_lines,
-    input_words,
     known_types,
     limits_of,
     more_of,
+    sentence_of,
     steps_of_calls,
 )
 from console.run_reading import events_of, may_operate, step_events
@@ -183,7 +183,7 @@ def _undo_page(request: HttpRequest, found: Run, *, reason: str = "", problem: s
         not_possible = str(exc)
     context = {
         "run": found,
-        "title": known.title_of(found.type),
+        "sentence": sentence_of(found, known),
         "word": RUN_STATUSES[found.status],
         "steps": steps,
         "to_do": sum(one["step"].state in _TO_DO for one in steps),
@@ -222,10 +222,10 @@ def _page(
     kind = known.types.get(found.type)
     gestures = _gestures(found, is_known=kind is not None)
     calls = call_lines(items, steps_of_calls(step_events(found)))
+    open_calls = [line for line in calls if _is_open(line.item)]
     context: dict[str, Any] = {
         "run": found,
-        "title": known.title_of(found.type),
-        "about": input_words(found.input),
+        "sentence": sentence_of(found, known),
         "word": RUN_STATUSES[found.status],
         "more": more_of(found),
         "has_type": kind is not None,
@@ -237,7 +237,8 @@ def _page(
         "is_newest": not before,
         "calls": calls,
         "calls_problem": calls_problem,
-        "open_calls": [line for line in calls if _is_open(line.item)],
+        "open_calls": open_calls,
+        "says_doubt": bool(open_calls) and found.parked == Parked.OPEN_CALLS and not found.undoing,
         "approvals": [approval_line(row, request.user, rules, known) for row in seen],
         "restarts": list(found.restarts.order_by("pk").values_list("run_id", flat=True)[:20]),
         "input": pretty(redact_arguments(parse_arguments(found.input))),
@@ -261,8 +262,8 @@ def _gestures(found: Run, *, is_known: bool) -> list[Gesture]:
     if found.status == RunStatus.DONE or is_undoing(found):
         return []
     if found.status in (RunStatus.FAILED, RunStatus.CANCELLED):
-        ways = [RESTART] if found.undoing else [RESUME, RESTART]
-        return [*ways, MARK] if is_known else [MARK]
+        ways = [*([] if found.undoing or found.restarts.exists() else [RESUME]), RESTART] if is_known else []
+        return ways if found.undoing else [*ways, MARK]
     return [CANCEL, MARK]
 
 

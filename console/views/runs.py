@@ -22,8 +22,7 @@ from console.models import Approval, ApprovalState
 from console.refusals import denied
 from console.run_forms import RunFilters, input_fields, other_problems, read_input
 from console.run_lines import KnownTypes, known_types, run_line, words_of_types
-from console.run_reading import COUNTED, count_runs
-from console.services.runs import IdempotencyConflict, InvalidRunInput, list_runs, start_run
+from console.services.runs import COUNTED, IdempotencyConflict, InvalidRunInput, count_runs, list_runs, start_run
 from console.texts import take_texts
 from console.views.gate import signed_in, user_of
 

@@ -176,10 +176,10 @@ class Line:
             yield agent
 
     def step(
-        self, kind: RunType, answers: dict[str, Sequence[Answer]] | None = None, *, resolver: Resolver | None = None
+        self, kind: RunType, answers: dict[str, Sequence[Answer]] | None = None, *, resolver: Resolver | None = None, **more: Any
     ) -> Step:
         with self.process() as agent:
-            return advance(kind, RUN, GIVEN, answers or {}, agent=agent, checkpointer=self.saver, resolver=resolver)
+            return advance(kind, RUN, GIVEN, answers or {}, agent=agent, checkpointer=self.saver, resolver=resolver, **more)
 
     def state(self, kind: RunType) -> Any:
         """What the last checkpoint holds."""

@@ -105,6 +105,10 @@ def test_a_compensation_whose_connection_was_cut_is_in_doubt_and_is_not_made_aga
     assert [effect["order"] for effect in world.details if effect["tool"] == "take_back"] == ["A-18"]
     (made,) = [action for action in actions_of(quick.store, RUN) if action.tool == "take_back"]
     assert made.is_open
+    assert [[(one.seq, one.status) for one in outcome.calls] for outcome in (cut, again)] == [
+        [(made.seq, ActionStatus.UNKNOWN)],
+        [],
+    ]
 
 
 def test_a_call_in_doubt_stops_before_anything_is_taken_back(line: Line, world: World) -> None:

@@ -289,6 +289,47 @@ def test_an_error_that_the_tool_handles_itself_is_a_failed_call(agent: DurableAg
     assert "no mailbox" in action.error
 
 
+@pytest.mark.parametrize(
+    "handler", [True, "it did not work", lambda exc: f"sorry: {exc}"], ids=["its text", "one text", "a function"]
+)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("wraps", ["because of", "while handling", "without"])
+def test_a_time_out_that_the_tool_words_and_handles_itself_is_no_failure(
+    agent: DurableAgent, store: AgentStore, handler: Any, is_async: bool, wraps: str
+) -> None:
+    def fail(to: str) -> str:
+        try:
+            raise TimeoutError("no answer")
+        except TimeoutError as exc:
+            if wraps == "without":  # the tool says that what came before does not matter
+                raise ToolException("no mailbox") from None
+            if wraps == "because of":
+                raise ToolException("no mailbox") from exc
+            raise ToolException("no mailbox")  # noqa: B904 - as many do
+
+    async def later(to: str) -> str:
+        """Send."""
+        return fail(to)
+
+    @tool
+    def send(to: str) -> str:
+        """Send."""
+        return fail(to)
+
+    inner = StructuredTool.from_function(coroutine=later, name="send") if is_async else send
+    inner.handle_tool_error = handler
+    (made,) = durable_tools(agent, [inner], {"send": "external"})
+    call = {"name": "send", "args": {"to": "ann"}, "id": "c1", "type": "tool_call"}
+
+    said = asyncio.run(made.ainvoke(call)) if is_async else made.invoke(call)
+
+    told = {True: "no mailbox", "it did not work": "it did not work"}.get(handler, "sorry: no mailbox")
+    assert (said.status, said.content) == ("error", told)
+    (action,) = actions_of(store)
+    assert action.status is (ActionStatus.FAILED if wraps == "without" else ActionStatus.UNKNOWN)
+    assert [turn.role for turn in turns_of(store)] == (["tool"] if wraps == "without" else [])
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, asyncio.CancelledError])
 def test_what_stops_a_process_leaves_the_call_open(agent: DurableAgent, store: AgentStore, stop: type[BaseException]) -> None:
     def send(to: str) -> str:

@@ -12,8 +12,8 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from agents.gates import check_edit, needs_approval
-from agents.runs import Gate, RunTypeRefused, check_run_type
+from agents.gates import EDITED, check_edit, needs_approval
+from agents.runs import Gate, RunTool, RunTypeRefused, check_run_type
 from agents.steps import Answer, AskedCall, StepState
 from tests.agents.records import actions_of
 from tests.agents.refunds import BUILDS, PAY, RUN, TELL, Line, Talk, World, refund, told, tools_of
@@ -95,6 +95,64 @@ def test_an_edit_is_what_is_recorded_and_called_and_the_model_is_told(quick: Lin
     content = str(told(quick.state(kind))["c1"].content)
     assert content.startswith("A person changed the arguments of this call before it was made")
     assert content.endswith("pay done")
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_each_gate_of_a_turn_is_answered_in_its_own_way_and_the_model_reads_exactly_that(
+    quick: Line, world: World, build: str
+) -> None:
+    calls = [("pay", {"order": f"A-{number}", "amount": number}) for number in (1, 2, 3, 4)]
+    kind = refund(world, [*calls[:2], TELL, *calls[2:]], build=build, tools=tools_of(world, pay_gate=ALWAYS))
+    approved, edited, rejected, responded = quick.until(kind, StepState.ASKS).asked
+    assert told(quick.state(kind)) == {}
+    answers = said(
+        (approved, APPROVE),
+        (edited, {"type": "edit", "args": {"order": "A-2", "amount": 20}}),
+        (rejected, {"type": "reject", "message": "not that one"}),
+        (responded, {"type": "respond", "message": "paid by hand"}),
+    )
+
+    quick.until(kind, StepState.DONE, answers=answers)
+
+    assert {name: (str(message.content), message.status) for name, message in told(quick.state(kind)).items()} == {
+        "c1": ("pay done", "success"),
+        "c2": (EDITED.format(tool="pay", args='{"order": "A-2", "amount": 20}') + "\n\npay done", "success"),
+        "c3": ("tell done", "success"),
+        "c4": ("User rejected the tool call for `pay` with reason: not that one", "error"),
+        "c5": ("paid by hand", "success"),
+    }
+    assert sorted((one["tool"], one.get("amount", 0)) for one in world.details) == [("pay", 1), ("pay", 20), ("tell", 0)]
+    assert sorted(action.tool for action in actions_of(quick.store, RUN)) == ["pay", "pay", "tell"]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_what_was_answered_before_the_run_was_cancelled_counts_for_nothing_even_where_the_graph_has_it(
+    quick: Line, world: World, build: str
+) -> None:
+    def breaks(order: str, amount: float) -> str:
+        """Pay."""
+        raise LookupError("no such account")
+
+    kind = refund(
+        world, [PAY, TELL], build=build, tools=(RunTool(named(breaks, "pay"), "external", gate=ALWAYS), tools_of(world)[2])
+    )
+    (asked,) = quick.until(kind, StepState.ASKS).asked
+    assert quick.step(kind, said((asked, APPROVE))).state is StepState.FAILED
+    kind = replace(kind, tools=tools_of(world, pay_gate=ALWAYS))
+
+    (anew,) = quick.step(kind, said((asked, APPROVE)), cancels=1).asked
+
+    assert (anew.digest != asked.digest, anew.args, "pay" in world.effects) == (True, asked.args, False)
+    assert quick.step(kind, said((anew, APPROVE)), cancels=2).asked[0].digest not in (asked.digest, anew.digest)
+    (last,) = quick.step(kind, cancels=1).asked
+    assert last == anew
+    quick.until(kind, StepState.DONE, answers=said((last, APPROVE)), cancels=1)
+    assert sorted(world.effects) == ["pay", "tell"]
+
+
+def named(tool: Any, name: str) -> Any:
+    tool.__name__ = name
+    return tool
 
 
 def test_an_answer_to_something_else_reaches_nobody_and_the_question_stays(quick: Line, world: World) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,8 +21,8 @@ from actions.errors import LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import ActionStatus
 from agents import checkpoints
 from agents.harness import DurableAgent, End
-from agents.runs import RunTool, check_run_type
-from agents.steps import Answer, StepState, advance, read_trajectory, state_problem
+from agents.runs import RunTool, RunTypeRefused, check_run_type
+from agents.steps import Answer, Meter, StepState, advance, read_lost, read_trajectory, state_problem
 from tests.agents.dying import POINTS, killed_at, kind_of, run_to_the_point
 from tests.agents.records import actions_of, operator_settles
 from tests.agents.refunds import BUILDS, GIVEN, PAY, RUN, TELL, Line, Talk, World, opened_line, refund, told, tools_of
@@ -68,6 +70,15 @@ def test_what_is_unwise_is_said_once_and_no_step_builds_a_tools_schema_again(
     assert all(one is first for later in schemas for one, first in zip(later, schemas[0], strict=True))
     said = [record.getMessage().split(":")[0] for record in caplog.records if record.name == "agents.calls"]
     assert said == ["pay_by_hand takes no idempotency_key"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "problem"),
+    [("Refund of {amount", "a single {"), ("Refund of {amuont}", "its summary names amuont, which is not in its input")],
+)
+def test_a_summary_that_cannot_be_filled_in_is_refused(world: World, summary: str, problem: str) -> None:
+    with pytest.raises(RunTypeRefused, match=re.escape(problem)):
+        check_run_type(replace(refund(world), summary=summary))
 
 
 # --- killed ---
@@ -338,6 +349,39 @@ def test_a_node_that_langgraph_tries_again_repeats_no_call_that_happened_or_may_
         ("pay", ActionStatus.DONE),
         ("ask", ActionStatus.UNKNOWN),
     ]
+
+
+# --- what it costs ---
+
+
+def test_what_a_tools_own_model_says_costs_too_and_a_step_that_fails_costs_what_was_said(quick: Line, world: World) -> None:
+    from tests.agents.scripted import ScriptedModel
+
+    def asks(tools: Any) -> Any:
+        def node(state: Any) -> Any:
+            said = ScriptedModel(AIMessage("a"), AIMessage("b"))
+            said.invoke("one")
+            said.invoke("two")
+            if fails:
+                raise ValueError("no")
+            return {"messages": [AIMessage("both")]}
+
+        return node
+
+    kind = refund(world, graph=nodes(("first", saying("Hello.")), ("asks", asks)))
+    fails = True
+    first, failed = quick.step(kind), quick.step(kind)
+    fails = False
+    meter = Meter(kind.cost, attempt="here")
+    last = quick.step(kind, meter=meter)
+
+    assert (first.cost, failed.state, failed.cost) == (Decimal("0.5"), StepState.FAILED, Decimal(1))
+    assert (last.state, last.cost, meter.spent) == (StepState.DONE, Decimal(1), Decimal(1))
+    lost = read_lost(kind, RUN, checkpointer=quick.saver, attempts=["here"], limit=5)
+    assert [step.cost for step in lost.steps if step.nodes] == [Decimal(1), Decimal("0.5")]
+    others = read_lost(kind, RUN, checkpointer=quick.saver, attempts=[], limit=5)
+    assert [step.cost for step in others.steps if step.nodes] == [Decimal(0), Decimal("0.5")]
+    assert lost.cost == 0
 
 
 # --- the lease ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.chaos.command import Asked, bench_chaos, render
+from bench.chaos.command import ALL, KILLS, Asked, bench_chaos, render
 
 
 def test_every_run_ends_with_each_effect_once_whatever_is_killed_meanwhile() -> None:
@@ -12,6 +12,7 @@ def test_every_run_ends_with_each_effect_once_whatever_is_killed_meanwhile() -> 
 
     assert outcome.faults == [], told
     assert outcome.done == 4
-    assert sum(outcome.killed.values()) >= 2
+    assert set(outcome.killed) == {*KILLS, ALL}
+    assert outcome.killed[ALL] == 1
     assert outcome.gates == 2
     assert render(outcome).splitlines()[-1].startswith("met")

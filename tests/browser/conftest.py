@@ -19,7 +19,7 @@ from pytest_django import DjangoDbBlocker
 from actions.store import open_store
 from console.models import Grant
 from local.postgres import Postgres
-from tests.browser import ledger
+from tests.browser import kinds, ledger
 from tests.browser.live import HEARD, PATIENCE_S
 from tests.recall_writer import RecallWriter
 from tests.running_console import running_console
@@ -32,16 +32,18 @@ expect.set_options(timeout=PATIENCE_S * 1000)
 
 PASSWORD = "correct horse battery staple"
 COLLECTION = "browser"
+LONG = ("test_asking.py", "test_hundred.py", "test_trouble.py")
+"""They take about as long as all the others together."""
 ALIVE = timedelta(hours=1)
 """How long a lease lives that has to outlive a test on a slow machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One server for all of them: under xdist they stay in one process."""
+    """One server and one browser for many: under xdist each half stays in one process, and the two side by side end sooner."""
     for item in items:
         if "tests/browser/" in item.nodeid:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.xdist_group("browser-long" if item.path.name in LONG else "browser"))
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +61,9 @@ def site(django_db_setup: None, django_db_blocker: DjangoDbBlocker, pg_server: P
     store.close()
     database_url = pg_server.url(django_settings.DATABASES["default"]["NAME"])
     with running_console(
-        database_url=database_url, stores=f"main={store_url}", more={"RESOLVER_CALLABLES": ledger.PATH}
+        database_url=database_url,
+        stores=f"main={store_url}",
+        more={"RESOLVER_CALLABLES": ledger.PATH, "RUN_TYPES": kinds.MODULE},
     ) as address:
         yield address
 

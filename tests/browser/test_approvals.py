@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import expect
+from django.db import connection, transaction
+from playwright.sync_api import Locator, Page, expect
+from pytest_django import Settings
 
+from console import run_types, stores
 from console.models import Approval, Run
 from console.services.changes import bump
 from console.services.run_rows import RUNS
 from tests.browser.conftest import SignedIn
 from tests.browser.live import open_live, quiet
 from tests.browser.test_every_page import troubles
-from tests.console.shown_runs import a_run, an_approval, an_event
+from tests.console import run_kinds
+from tests.console.runs import PAY_MUCH, a_run, an_approval, an_event, drive, start
+from tests.console.workers import wait_for
 from tests.recall_writer import RecallWriter
+
+
+@pytest.fixture
+def gated(
+    records: RecallWriter, ana: User, settings: Settings, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """A real run that has come to its gate with a payment of 5000; this process is its worker."""
+    settings.ACTION_STORES = {"main": store_url}
+    settings.RUN_TYPES, settings.RUN_STORE = (run_kinds.MODULE,), "main"
+    monkeypatch.setenv(run_kinds.EFFECTS, str(tmp_path))
+    stores.reset()
+    run_types.forget()
+    yield drive(start(ana, PAY_MUCH))
+    stores.reset()
+    run_types.forget()
 
 
 @pytest.fixture
@@ -127,6 +149,68 @@ def test_what_is_typed_about_a_call_outlives_a_way_round_and_an_edit_is_looked_a
     page.get_by_role("button", name="Change something").click()
     expect(page.locator("#args")).to_contain_text("900")
     assert state_of(row) == "pending"
+
+
+def two_desks(run: Run, editor: Page, approver: Page) -> tuple[Locator, Locator]:
+    """One person has changed the amount and looked at the difference, another one is about to approve it as it is: the buttons of both."""
+    path = f"/approvals/{run.approvals.get().approval_id}/"
+    open_live(editor, path).check("input[value=edit]")
+    editor.fill("#args", json.dumps({"amount": 900.0, "to": "ACME"}))
+    editor.get_by_role("button", name="Look at the changes").click()
+    expect(editor.locator("#approval-review .edits tbody tr")).to_have_count(1)
+    open_live(approver, path).check("input[value=approve]")
+    return editor.get_by_role("button", name="Approve with these changes"), approver.get_by_role("button", name="Approve: let it")
+
+
+@pytest.mark.parametrize("first", ["edit", "approval"])
+def test_of_an_edit_and_an_approval_the_first_is_taken_and_the_payment_is_made_once(
+    gated: Run, ana: User, bea: User, signed_in: SignedIn, first: str
+) -> None:
+    editor, approver = signed_in(ana), signed_in(bea)
+    edit, approve = two_desks(gated, editor, approver)
+    winner, loser = (editor, approver) if first == "edit" else (approver, editor)
+    taken, late = (edit, approve) if first == "edit" else (approve, edit)
+
+    taken.click()
+    expect(winner.locator("#approval-status .answer")).to_contain_text(
+        {"edit": "ana: approved with changes", "approval": "bea: approved"}[first]
+    )
+    late.click()
+
+    expect(loser.get_by_role("alert")).to_contain_text(f"{'ana' if first == 'edit' else 'bea'} was first")
+    if first == "approval":
+        expect(loser.locator(".kept")).to_contain_text("900")
+    assert state_of(gated.approvals.get()) == {"edit": "edited", "approval": "approved"}[first]
+    assert drive(gated).status == "done"
+    assert [one["amount"] for one in run_kinds.effects("pay")] == [900.0 if first == "edit" else 5000.0]
+
+
+def test_of_an_edit_and_an_approval_at_the_same_moment_one_is_taken_and_the_other_is_told(
+    gated: Run, records: RecallWriter, ana: User, bea: User, signed_in: SignedIn
+) -> None:
+    editor, approver = signed_in(ana), signed_in(bea)
+    buttons = two_desks(gated, editor, approver)
+
+    with transaction.atomic():
+        Run.objects.select_for_update().get(pk=gated.pk)
+        for button in buttons:
+            button.evaluate("(button) => button.click()")  # does not wait for the answer, which has to wait for us
+        wait_for(lambda: waiting_for_locks(records) == 2, "both answers are at the run's lock")
+
+    told = [page.get_by_role("alert").filter(has_text="was first") for page in (editor, approver)]
+    for page in (editor, approver):
+        expect(page.locator("#answer-title")).to_have_text("Answered")  # no live update draws that
+    assert sum(one.count() for one in told) == 1
+    state = state_of(gated.approvals.get())
+    assert told[0].count() == (state == "approved")
+    assert drive(gated).status == "done"
+    assert [one["amount"] for one in run_kinds.effects("pay")] == [{"edited": 900.0, "approved": 5000.0}[state]]
+
+
+def waiting_for_locks(records: RecallWriter) -> int:
+    """How many statements in the console's database wait for somebody. Asked on a connection of its own: in a transaction the answer is kept."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+    return int(records.run(waiting, [connection.settings_dict["NAME"]])[0][0])
 
 
 def test_a_runs_page_tells_of_each_step_and_leaves_the_reason_and_the_focus(run: Run, bea: User, signed_in: SignedIn) -> None:

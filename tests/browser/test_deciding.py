@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, Route, expect
 from pytest_django import Settings
@@ -159,9 +160,8 @@ def test_back_from_the_pane_is_the_queue_as_it_was(records: RecallWriter, ana: U
     page.get_by_role("link", name="Email to b@example.com").click()
     expect(page).to_have_url(re.compile(r"tool=send_email&open=main/m-1/1$"))
 
-    with page.expect_event(
-        "load"
-    ):  # nothing is kept for Back: the page is asked for anew, and only then can one go forward from it
+    # Nothing is kept for Back: the page is asked for anew, and only then can one go forward from it.
+    with page.expect_event("load"):
         page.go_back()
 
     expect(page).to_have_url(re.compile(r"/\?tool=send_email$"))
@@ -272,3 +272,31 @@ def test_what_happens_to_a_decision_while_its_answer_is_on_its_way_is_learned_of
     decide(page, "done", "Found it")
 
     expect(page.locator("#decision .answer.is-withdrawn")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_next_goes_on_within_the_filter_and_says_when_nothing_of_it_is_left(
+    records: RecallWriter, ana: User, signed_in: SignedIn, size: str
+) -> None:
+    records.action("a-1", 1, tool="create_payment", args={"amount": 7, "currency": "EUR", "to": "ACME"})
+    for number in (1, 2):
+        records.action(f"m-{number}", 1, args={"to": f"c{number}@example.com"}, started_at=f"2026-11-29T10:00:0{number}Z")
+    page = signed_in(ana, **({"viewport": {"width": 390, "height": 800}} if size == "phone" else {}))
+    page.goto("/?tool=send_email")
+    page.get_by_role("link", name="Email to c1@example.com").click()
+    decide(page, "done", "Seen in the Sent folder")
+    expect(page.locator(".answer.is-written")).to_contain_text("Next: Email to c2@example.com")
+
+    page.keyboard.press("n")
+    expect(page.get_by_role("heading", level=1).last).to_contain_text("Email to c2@example.com")
+    expect(page).to_have_url(re.compile(r"tool(=|%3D)send_email"))
+    decide(page, "done", "Seen in the Sent folder")
+
+    expect(page.locator(".answer.is-written")).to_contain_text(
+        "Nothing else of this filter is in doubt. Next of the whole queue: Payment of 7.00 EUR"
+    )
+    if size == "phone":
+        expect(page.get_by_role("link", name="← Queue")).to_have_attribute("href", "/?tool=send_email")
+    page.locator("#decision [data-next]").click()
+    expect(page.get_by_role("heading", level=1).last).to_contain_text("Payment of 7.00 EUR to ACME")
+    expect(page).to_have_url(re.compile(r"/\?open=main/a-1/1$"))

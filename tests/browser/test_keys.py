@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 
 import pytest
@@ -148,3 +149,21 @@ def test_no_single_key_ever_writes_a_decision_that_is_filled_in(records: RecallW
     assert posted == []
     assert not Decision.objects.exists()
     assert records.body_of("m-1:act:1")["status"] == "started"
+
+
+def test_the_list_of_agents_refreshes_itself_and_is_walked_by_keys(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
+    records.action("m-1", 1)
+    records.action("m-2", 1)
+    page = open_live(signed_in(ana), "/agents/")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    second = page.locator(".agent-line a", has_text="m-2")
+    expect(second).to_be_focused()
+
+    records.action("a-0", 1)
+
+    expect(page.locator(".agent-line a")).to_have_text(["a-0", "m-1", "m-2"])
+    expect(second).to_be_focused()
+    page.keyboard.press("k")
+    page.keyboard.press("o")
+    expect(page).to_have_url(re.compile(r"/agents/main/m-1/$"))

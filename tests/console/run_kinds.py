@@ -1,7 +1,8 @@
 """Run types of the tests: a scripted model that makes the calls of its input, one turn after the other; effects are lines of files outside.
 
 A tool stops where a file `stop-before-<whom>` or `stop-after-<whom>` stands in the folder of effects, says so by `at-...`, and goes on once
-the file is gone; with `vague-<tool>` it does not know whether it happened, with `fails-<tool>` it fails.
+the file is gone; with `vague-<tool>` it does not know whether it happened, with `fails-<tool>` it fails. With `dies` the process is gone as soon
+as the model has spoken.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
+from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
@@ -112,6 +115,23 @@ def of_payment(args: Mapping[str, Any], result: str) -> Mapping[str, Any] | None
 # --- the graph -------------------------------------------------------------------------------------------------------
 
 
+class Died(BaseException):
+    """As far as anybody who looks from outside can tell, the process was killed here."""
+
+
+class _Says(BaseChatModel):
+    """A model as LangChain's callbacks hear it."""
+
+    said: AIMessage
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self.said)])
+
+
 def _start(given: Errand) -> dict[str, Any]:
     return {"messages": [HumanMessage("do your errands", id="h0")], "turns": given.turns, "breaks": given.breaks}
 
@@ -122,9 +142,14 @@ def _model(state: State) -> dict[str, Any]:
         raise ValueError("the model broke: api_key=sk-live-0123456789abcdef0123")
     if turn < len(state["turns"]):
         made = [{"name": name, "args": args, "id": f"c{turn}-{n}"} for n, (name, args) in enumerate(state["turns"][turn])]
-        return {"messages": [AIMessage("", tool_calls=made, id=f"m{turn}")]}
-    told = [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]
-    return {"messages": [AIMessage(f"done: {'; '.join(told)}", id=f"m{turn}")]}
+        said = AIMessage("", tool_calls=made, id=f"m{turn}")
+    else:
+        told = [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]
+        said = AIMessage(f"done: {'; '.join(told)}", id=f"m{turn}")
+    heard = _Says(said=said).invoke(state["messages"])
+    if (folder() / "dies").exists():
+        raise Died
+    return {"messages": [heard]}
 
 
 def _build(tools: Sequence[Any], hooks: Any, checkpointer: Any) -> Any:
@@ -172,7 +197,7 @@ def _kind(name: str, tools: tuple[RunTool, ...] = TOOLS, **more: Any) -> RunType
     )
 
 
-def _paying(**gate: Any) -> tuple[RunTool, ...]:
+def paying(**gate: Any) -> tuple[RunTool, ...]:
     """The same tools; every payment asks, as this gate says."""
     return tuple(
         RunTool(pay, "external", gate=Gate(**gate), compensate=tool.compensate, moves_money=True) if tool.name == "pay" else tool
@@ -180,16 +205,64 @@ def _paying(**gate: Any) -> tuple[RunTool, ...]:
     )
 
 
+# --- for tests of pages and rights: declared as any other, and never advanced ----------------------------------------
+
+
+class Refund(BaseModel):
+    """What a refund is given."""
+
+    order: str = Field(min_length=1, max_length=40, pattern=r"^[^!]*$", description="The number of the order")
+    amount: Decimal = Field(gt=0, le=1_000_000)
+    channel: Literal["mail", "letter"] = "mail"
+    notify: bool = True
+    tags: list[str] = []
+
+
+def _refund() -> RunType:
+    def look_up(order: str) -> str:
+        return order
+
+    def pay(order: str, amount: float, note: str = "", idempotency_key: str = "") -> str:
+        return idempotency_key
+
+    def take_back(order: str, idempotency_key: str = "") -> str:
+        return idempotency_key
+
+    def send_fax(to: str) -> str:
+        return to
+
+    gate = Gate(when="args.amount > 1000.0", expires_after=timedelta(hours=1), description="Large refunds are looked at.")
+    undo = Undo("take_back", lambda args, result: {"order": args["order"]})
+    return RunType(
+        name="refund",
+        version=1,
+        title="Refund",
+        input=Refund,
+        build=lambda tools, hooks, checkpointer: None,
+        start=lambda given: {},
+        tools=(
+            RunTool(look_up, "pure"),
+            RunTool(pay, "external", gate=gate, compensate=undo, moves_money=True),
+            RunTool(take_back, "external", only_undoes=True),
+            RunTool(send_fax, "external"),
+        ),
+        limits=Limits(steps=20, cost=Decimal(2)),
+    )
+
+
+REFUND = _refund()
 RUN_TYPES = (
     _kind("errand"),
-    _kind("four-eyes", _paying(needs_another=True)),
-    _kind("hurried", _paying(expires_after=timedelta(hours=1))),
-    _kind("patient", _paying(expires_after=timedelta(hours=1), on_expiry=Expiry.ASK_AGAIN)),
-    _kind("yes-or-no", _paying(allowed=("approve", "reject"))),
+    _kind("four-eyes", paying(needs_another=True)),
+    _kind("hurried", paying(expires_after=timedelta(hours=1))),
+    _kind("patient", paying(expires_after=timedelta(hours=1), on_expiry=Expiry.ASK_AGAIN)),
+    _kind("yes-or-no", paying(allowed=("approve", "reject"))),
     _kind("short", limits=Limits(steps=3)),
     _kind("cheap", limits=Limits(cost=Decimal("0.02"))),
+    _kind("brief", limits=Limits(busy=timedelta(milliseconds=1))),
     _kind("anew", recovery=Recovery.RESTART),
     _kind("soon", resume_within=timedelta(minutes=5)),
     _kind("careless", may_end_with_open_calls=True),
     _kind("tidy", compensates_itself=True),
+    REFUND,
 )

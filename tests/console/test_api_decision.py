@@ -421,3 +421,23 @@ def test_holds_break_glass_turning_down_and_identity_have_answers_of_their_own(
     )
     assert (status, alone["state"], alone["broke_glass"]) == (201, "written", "nobody is awake")
     assert caller.delete("actions/main/m-1/4/decision")[1]["state"] == "withdrawn"
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_an_answer_names_whoever_else_has_claimed_the_call(
+    records: RecordWriter, ana: User, bea: User, amy: User, api: ApiFor, holds: bool
+) -> None:
+    """As the page does before it is decided. One's own claim is no news, nor is somebody else's to a refusal."""
+    if holds:
+        save_policy("send_email", {"hold_s": 30}, seen_version=0, by=amy)
+    theirs, mine, free = (records.action("billing-7", seq) for seq in (1, 2, 3))
+    claim_by(theirs, by=bea)
+    claim_by(mine, by=ana)
+
+    answers = [api(ana).post(f"actions/main/billing-7/{ref.seq}/decision", a_body()) for ref in (theirs, mine, free)]
+
+    assert [status for status, _ in answers] == [202 if holds else 201] * 3
+    told = [[text for text in body["warnings"] if "claimed" in text] for _, body in answers]
+    assert told[1:] == [[], []]
+    (warning,) = told[0]
+    assert warning.startswith("bea has claimed it, since ")

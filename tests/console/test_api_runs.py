@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -12,15 +15,20 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import connections
 from django.test import AsyncClient
+from langgraph.graph import START, StateGraph
 
+from console import run_types
 from console.api import api as routes
 from console.models import Approval, Grant, Run
 from console.services.advancing import advance_run
+from console.services.policies import save_policy
 from console.services.tokens import create_agent_token, create_user_token
-from tests.console.conftest import Api
+from tests.console.conftest import PASSWORD, Api
 from tests.console.coroutines import run_to_end
-from tests.console.run_kinds import effects
+from tests.console.entries import console_entries
+from tests.console.run_kinds import State, effects
 from tests.console.runs import PAY_MUCH, SEND, drive, errand, kinds_of, start
+from tests.console.view_helpers import browser
 from tests.recall_writer import RecordWriter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("errands")]
@@ -84,6 +92,7 @@ def test_a_bad_body_starts_nothing(
 
     assert (answered, said["error"]) == (status, error)
     assert detail in said["detail"]
+    assert said.get("problems", {"turns": "Field required"}) == {"turns": "Field required"}
     assert not Run.objects.exists()
 
 
@@ -105,6 +114,136 @@ def test_answers_that_cannot_be_taken_say_what_stands_there(memory: RecordWriter
     assert (answered[0], answered[1]["error"], answered[1]["approval"]["state"]) == (409, "already_answered", "rejected")
     assert answered[1]["detail"] == "bea has answered it already: rejected"
     assert (drive(run).status, effects("pay")) == ("done", [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_answers_at_one_moment_one_counts_and_the_other_is_told_who_was_first(
+    memory: RecordWriter, ana: User, bea: User, api: Caller
+) -> None:
+    run = drive(start(ana, PAY_MUCH))
+    row = Approval.objects.get()
+    both = Barrier(2)
+
+    def press(caller: Api, decision: str) -> tuple[int, Any]:
+        try:
+            both.wait(120)
+            return caller.post(f"approvals/{row.approval_id}", {"decision": decision, "seen": row.digest})
+        finally:
+            connections.close_all()
+
+    callers = [(api(ana), "approve"), (api(bea), "reject")]
+    with ThreadPoolExecutor(2) as pool:
+        said = [one.result(120) for one in [pool.submit(press, *one) for one in callers]]
+
+    first = Approval.objects.get()
+    assert sorted(status for status, _ in said) == [200, 409]
+    (late,) = [body for status, body in said if status == 409]
+    assert (late["error"], late["detail"]) == ("already_answered", f"{first.answered_by} has answered it already: {first.state}")
+    assert (len(console_entries("run_answered")), kinds_of(run).count("answered"), effects("pay")) == (1, 1, [])
+    assert drive(run).status == "done"
+    assert len(effects("pay")) == (first.state == "approved")
+
+
+@pytest.mark.parametrize(
+    ("asked", "decision", "sent", "status"),
+    [
+        (5000.0, "approve", {}, 403),
+        (5000.0, "edit", {"args": {"amount": 10.0, "to": "ACME"}}, 403),
+        (1500.0, "edit", {"args": {"amount": 5000.0, "to": "ACME"}}, 403),
+        (1500.0, "edit", {"args": {"amount": 1600.0, "to": "ACME"}}, 200),
+        (1500.0, "approve", {}, 200),
+        (5000.0, "reject", {"message": "no"}, 200),
+        (5000.0, "respond", {"message": "paid by hand"}, 200),
+    ],
+)
+def test_what_asks_for_a_fresh_proof_of_identity_is_let_through_by_no_token_and_saying_no_needs_none(
+    memory: RecordWriter, ana: User, amy: User, api: Caller, asked: float, decision: str, sent: dict[str, Any], status: int
+) -> None:
+    save_policy("pay", {"step_up_when": "amount > 2000"}, seen_version=0, by=amy)
+    run = drive(start(ana, ("pay", {"amount": asked, "to": "ACME"})))
+    row = Approval.objects.get()
+
+    answered, said = api(ana).post(f"approvals/{row.approval_id}", {"decision": decision, "seen": row.digest, **sent})
+
+    assert answered == status
+    if status == 403:
+        assert said["error"] == "confirm_identity"
+        assert said["detail"].endswith("which no token can give; answer it on its page")
+        assert (Approval.objects.get().state, drive(run).status, effects("pay")) == ("pending", "waiting_approval", [])
+        assert console_entries("run_answered") == []
+    else:
+        assert (drive(run).status, len(effects("pay"))) == ("done", decision in ("approve", "edit"))
+
+
+def test_who_has_just_proved_who_they_are_lets_it_through(memory: RecordWriter, ana: User, amy: User, settings: Any) -> None:
+    save_policy("pay", {"step_up_when": "amount > 2000"}, seen_version=0, by=amy)
+    run = drive(start(ana, PAY_MUCH))
+    row, client = Approval.objects.get(), browser(ana)
+    assert client.post(f"/approvals/{row.approval_id}/", {"decision": "approve", "seen": row.digest}).status_code == 403
+    client.post("/confirm/", {"password": PASSWORD})
+
+    answer = client.post(f"/approvals/{row.approval_id}/", {"decision": "approve", "seen": row.digest})
+
+    assert (answer.status_code, Approval.objects.get().state) == (302, "approved")
+    assert (drive(run).status, len(effects("pay"))) == ("done", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "turns", "breaks", "said"),
+    [
+        ("errand", [SEND], 0, "ValueError: the model broke: api_key=[redacted]"),
+        ("short", [SEND] * 40, None, "it has made 3 steps, and its type allows 3"),
+        ("cheap", [SEND] * 40, None, "it has cost 0.02, and its type allows 0.02"),
+        ("brief", [SEND] * 40, None, "its type allows 0 s"),
+    ],
+)
+def test_a_graph_that_raises_goes_on_for_ever_or_exceeds_a_limit_ends_with_a_line_and_a_way_out(
+    memory: RecordWriter, ana: User, api: Caller, errands: Any, kind: str, turns: list[Any], breaks: int | None, said: str
+) -> None:
+    (errands / "broken").touch()
+    run, caller = drive(start(ana, *turns, kind=kind, breaks=breaks)), api(ana)
+    path = f"runs/{run.run_id}"
+
+    shown = caller.get(path)[1]
+
+    assert shown["status"] == "failed"
+    assert said in shown["problem"]
+    assert len(effects("send")) <= 1
+    status, resumed = caller.post(f"{path}/resume", WHY)
+    way_out = (200, None) if breaks == 0 else (409, f"{shown['problem']}; begin it anew instead")
+    assert (status, resumed.get("detail")) == way_out
+    if breaks is None:
+        assert caller.post(f"{path}/restart", WHY)[0] == 202
+
+
+def test_a_checkpoint_that_no_longer_loads_is_said_and_the_run_begins_anew(memory: RecordWriter, ana: User, api: Caller) -> None:
+    run, caller = drive(start(ana, PAY_MUCH)), api(ana)
+    path, row = f"runs/{run.run_id}", Approval.objects.get()
+    known = run_types.run_types()
+    old = known["errand"]
+    known["errand"] = replace(old, build=lambda tools, hooks, saver: _other_graph(saver))
+    assert caller.post(f"approvals/{row.approval_id}", {"decision": "approve", "seen": row.digest})[0] == 200
+
+    drive(run)
+    shown = caller.get(path)[1]
+    resumed = caller.post(f"{path}/resume", WHY)
+
+    lost = "the graph has no node tools any more, which was to run next"
+    way_out = "restart the run, or bring the earlier code back and resume it"
+    assert (shown["status"], shown["problem"]) == ("failed", f"the last checkpoint no longer loads: {lost}; {way_out}")
+    assert (resumed[0], resumed[1]["error"]) == (409, "not_possible")
+    assert resumed[1]["detail"] == shown["problem"]
+    assert (effects("pay"), caller.get(path)[1]["status"]) == ([], "failed")
+    known["errand"] = old
+    status, new = caller.post(f"{path}/restart", WHY)
+    assert (status, drive(Run.objects.get(run_id=new["id"])).status, effects("pay")) == (202, "waiting_approval", [])
+
+
+def _other_graph(saver: Any) -> Any:
+    graph = StateGraph(State)
+    graph.add_node("model", lambda state: {})
+    graph.add_edge(START, "model")
+    return graph.compile(checkpointer=saver)
 
 
 def test_a_run_is_cancelled_resumed_begun_anew_and_marked(memory: RecordWriter, ana: User, api: Caller) -> None:

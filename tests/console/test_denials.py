@@ -146,15 +146,22 @@ def test_a_command_for_somebody_without_the_right_leaves_the_entry_of_a_page(
     assert said.code == 1
     assert nothing_written(ref)
     assert not list(tmp_path.iterdir())
-    if not role and name in ("approve", "export_replay"):  # to them there is no such action or store
-        assert console_entries("denied") == []
-        return
     (entry,) = console_entries("denied")
-    assert (entry.actor, entry.detail["why"], entry.reason) == ("user sam", "forbidden", said.err)
+    # To somebody without a role there is no such action or store; that they tried is an entry all the same.
+    why = "missing" if not role and name in ("approve", "export_replay") else "forbidden"
+    assert (entry.actor, entry.detail["why"], entry.reason) == ("user sam", why, said.err)
     assert entry.detail["about"] == f"command {name}"
     assert (entry.agent, entry.seq) == (
         ("", None) if name == "export_audit" else ("billing-7", None if name in ("evict", "export_replay") else 1)
     )
+
+
+def test_a_command_about_what_is_not_configured_is_wrong_usage_and_no_attempt(memory: RecordWriter, ana: User) -> None:
+    for arguments in (("nowhere", "billing-7", "1"), ("main", "billing-7", "1")):
+        said = run("settle", *arguments, "done", "--reason", "seen", "--user", "ana" if arguments[0] == "nowhere" else "nobody")
+        assert said.code == 2
+
+    assert console_entries("denied") == []
 
 
 def test_every_gesture_has_words_and_every_words_a_gesture() -> None:

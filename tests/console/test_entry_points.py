@@ -53,7 +53,7 @@ GATED_PAGES = {
     "decision-withdraw",
     "decision-through",
     *("bulk", "batch", "batch-undo", "batch-again"),
-    *("correction", "correction-withdraw"),
+    *("correction", "correction-approve", "correction-turn-down", "correction-withdraw"),
 }
 PAGES_OF_SETTLERS = {"action-claim", "action-note", "claims", "correction-preview", "decision-preview", "handover"}
 """They decide nothing; whoever may not settle leaves nothing there either."""
@@ -232,6 +232,7 @@ def what_is_sent(ref: ActionRef, row: Decision | None, page: dict[str, str]) -> 
         "refs": [str(ref)],
         "text": "seen in the dashboard",
         "correction_id": f"correction-{ref.seq}",
+        "second_reason": "seen in the dashboard",
         "batch_id": f"batch-{ref.seq}",
         "note_id": f"note-{ref.seq}",
         "type": "errand",

@@ -269,7 +269,8 @@ GESTURES = (
 
 BESIDE_THE_ACTION = {
     *("decision", "decision-approve", "decision-turn-down", "decision-break-glass", "decision-withdraw", "decision-through"),
-    *("bulk", "batch", "batch-undo", "batch-again", "correction", "correction-withdraw", "eviction", "incident"),
+    *("bulk", "batch", "batch-undo", "batch-again", "eviction", "incident"),
+    *("correction", "correction-approve", "correction-turn-down", "correction-withdraw"),
     *(
         "action-ask",
         "agent-ask",

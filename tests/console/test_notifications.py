@@ -25,11 +25,16 @@ from actions.times import format_rfc3339, from_datetime
 from console import tasks
 from console.models import Channel, Decision, Event, Incident, Inquiry, Notice, NoticeState, StoredVerdict
 from console.services import notifications
+from console.services.correct import CorrectionRequest, correct_end
+from console.services.decide import decide
 from console.services.deliver import as_column
 from console.services.notifications import InvalidChannel, Quiet, announce, compose, find, plain_tool, send_due
+from console.services.policies import save_policy
 from console.services.sealing import reseal_all
 from local.processes import free_port
 from tests.console.conftest import Cast
+from tests.console.entries import console_entries
+from tests.console.test_services_races import a_request
 from tests.console.view_helpers import browser, text_of
 from tests.console.workers import Worker, wait_for
 from tests.hostile.corpus import CORPUS, Hostile
@@ -602,3 +607,57 @@ def test_quiet_hours_that_are_none_are_refused() -> None:
     for start, end in (("22:00", ""), ("x", "y"), ("07:00", "07:00"), ("25:00", "07:00")):
         with pytest.raises(InvalidChannel):
             Quiet.parse(start, end, urgent_passes=True)
+
+
+# --- names, and what is forgotten ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ops", " OPS "])
+def test_two_webhooks_are_never_called_alike(channel: Channel, amy: User, slack: WebServer, name: str) -> None:
+    entries = len(console_entries("channel_changed"))
+    answer = browser(amy).post("/notifications/", {"name": name, "address": f"http://{slack.host}/T1/x", "event": "money"})
+
+    assert answer.status_code == 422
+    assert "a webhook is called so already" in text_of(answer.content.decode())
+    assert list(Channel.objects.values_list("name", flat=True)) == ["ops"]
+    assert len(console_entries("channel_changed")) == entries
+
+
+def test_mails_have_no_name_and_any_number_of_people_get_them(person: Cast) -> None:
+    for name in ("eve", "fay"):
+        notifications.set_own_mail(person(name, "viewer", email=f"{name}@example.com"), ["money"], NEVER, time_zone="UTC")
+
+    assert Channel.objects.count() == 2
+
+
+def test_whom_we_told_long_ago_is_forgotten_by_the_sweep_and_what_is_due_is_not(channel: Channel, memory: RecordWriter) -> None:
+    old, young = (timezone.now() - notifications.KEPT - timedelta(days=days) for days in (1, -1))
+    for state, at in (("sent", old), ("given_up", old), ("sent", young), ("given_up", young), ("due", None)):
+        Notice.objects.create(channel=channel, event="money", ref=f"{state} {at}", state=state, done_at=at)
+    Notice.objects.update(found_at=old)
+
+    tasks.recheck_failed()
+
+    assert sorted(Notice.objects.values_list("state", flat=True)) == ["due", "given_up", "sent"]
+    assert not Notice.objects.filter(done_at=old).exists()
+
+
+def test_a_correction_that_waits_is_told_to_those_who_may_approve_it_and_not_to_its_proposer(
+    memory: RecordWriter, channel: Channel, ana: User, amy: User, person: Cast
+) -> None:
+    both = person("both", "operator", "approver", email="both@example.com")
+    cleo = person("cleo", "approver", email="cleo@example.com")
+    for user in (both, cleo):
+        notifications.set_own_mail(user, ["approval"], NEVER, time_zone="UTC")
+    ref = memory.action("m-1", 1, tool="create_payment")
+    decide(ref, a_request("done"), by=ana)
+    save_policy("create_payment", {"second_person_when": "true"}, seen_version=0, by=amy)
+    row = correct_end(
+        ref, CorrectionRequest(outcome="failed", reason="not there", correction_id="correction-1"), by=both
+    ).correction
+
+    find()
+
+    assert row is not None
+    heard_by = Notice.objects.filter(event="approval", ref=row.correction_id).values_list("channel__user__username", flat=True)
+    assert sorted(heard_by, key=str) == [None, "cleo"]

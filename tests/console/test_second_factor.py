@@ -103,9 +103,12 @@ def test_setting_up_an_app_asks_for_the_password_and_shows_the_recovery_codes_on
     assert found
     assert 'src="data:image/svg+xml' in page
 
-    answer = client.post("/settings/app/", {"code": code_of(found[1])})
+    code = code_of(found[1])
+    answer = client.post("/settings/app/", {"code": code})
 
     assert answer["Location"] == "/settings/recovery-codes/"
+    # It has been used with that: whoever read it over a shoulder does not come in.
+    assert past_the_password().post("/login/code/", {"code": code}).status_code == 200
     codes = re.findall(r"<li>(\d{8})</li>", client.get("/settings/recovery-codes/").content.decode())
     assert len(codes) == 10
     assert not re.findall(r"<li>\d{8}</li>", client.get("/settings/recovery-codes/").content.decode())

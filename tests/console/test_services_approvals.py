@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,9 @@ from django.db import connection
 from django.http import Http404
 from django.utils import timezone
 
+from actions.records import Action, ActionRef
+from agents.gates import EDITED
+from console import run_types
 from console.models import Approval, Run
 from console.services.approvals import (
     AlreadyAnswered,
@@ -26,12 +32,14 @@ from console.services.approvals import (
     pending_approvals,
     shown_args,
 )
+from console.services.decide import DecisionRequest, decide
 from console.services.policies import save_policy
-from console.services.runs import cancel_run, resume_run
+from console.services.runs import cancel_run, restart_run, resume_run
+from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.entries import console_entries
-from tests.console.run_kinds import effects
-from tests.console.runs import LOOK, PAY, PAY_MUCH, SEND, Call, details_of, drive, kinds_of, start
+from tests.console.run_kinds import effects, paying
+from tests.console.runs import LOOK, PAY, PAY_MUCH, SEND, Call, calls_told, details_of, drive, kinds_of, start
 from tests.recall_writer import RecordWriter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("errands")]
@@ -85,6 +93,41 @@ def test_several_gates_of_one_turn_all_reach_the_queue_and_the_run_goes_on_once_
     assert effects("pay")[0]["amount"] == shown_args(first)["amount"]
     assert kinds_of(run).count("asked") == 2
     assert "not that one" in run.result
+
+
+def test_four_gates_of_one_turn_are_answered_each_in_another_way(memory: RecordWriter, ana: User, bea: User) -> None:
+    calls: list[Call] = [("pay", {"amount": amount, "to": to}) for amount, to in ((5000.0, "ACME"), (6000.0, "Bolt"))]
+    calls += [("send", {"to": "ann"}), ("pay", {"amount": 7000.0, "to": "Cog"}), ("pay", {"amount": 8000.0, "to": "Dyn"})]
+    run, _ = asking(ana, calls)
+    asked = {row.call_id: row for row in pending_approvals(by=ana)}
+    assert sorted(asked) == ["c0-0", "c0-1", "c0-3", "c0-4"]
+
+    say(asked["c0-4"], "respond", bea, message="Dyn was paid by hand")
+    say(asked["c0-1"], "edit", bea, args={"amount": 60.0, "to": "Bolt"})
+    say(asked["c0-3"], "reject", bea, message="not Cog")
+    run.refresh_from_db()
+    assert (run.status, run.due_at, effects("pay"), calls_told(run)) == ("waiting_approval", None, [], {})
+    say(asked["c0-0"], "approve", bea)
+    drive(run)
+
+    assert (run.status, run.problem) == ("done", "")
+    paid = {one["to"]: one for one in effects("pay")}
+    assert [(one["to"], one["amount"]) for one in effects("pay")] in (
+        [("ACME", 5000.0), ("Bolt", 60.0)],
+        [("Bolt", 60.0), ("ACME", 5000.0)],
+    )
+    assert len(effects("send")) == 1
+    assert calls_told(run) == {
+        "c0-0": f"pay {paid['ACME']['key'][:8]}",
+        "c0-1": EDITED.format(tool="pay", args='{"amount": 60.0, "to": "Bolt"}') + f"\n\npay {paid['Bolt']['key'][:8]}",
+        "c0-2": f"send {effects('send')[0]['key'][:8]}",
+        "c0-3": "User rejected the tool call for `pay` with reason: not Cog",
+        "c0-4": "Dyn was paid by hand",
+    }
+    made = [one.action for one in get_store("main").list_agent_actions(run.run_id, limit=10)]
+    assert sorted((one.tool, one.status) for one in made if isinstance(one, Action)) == [("pay", "done")] * 2 + [("send", "done")]
+    assert kinds_of(run).count("asked") == 4
+    assert pending_approvals(by=ana) == ()
 
 
 @pytest.mark.parametrize(
@@ -213,6 +256,23 @@ def test_four_eyes_are_an_approver_who_did_not_start_the_run(memory: RecordWrite
     assert (drive(run).status, len(effects("pay"))) == ("done", 1)
 
 
+def test_who_started_a_run_is_known_by_their_account_whatever_it_is_called_now(
+    memory: RecordWriter, bea: User, person: Cast
+) -> None:
+    own = person("both", "operator", "approver")
+    run, row = asking(own, PAY, kind="four-eyes")
+    User.objects.filter(pk=own.pk).update(username="renamed")
+    own = User.objects.get(pk=own.pk)
+    namesake = person("both", "operator", "approver")
+
+    with pytest.raises(PermissionDenied, match="you started this run"):
+        say(row, "approve", own)
+    assert effects("pay") == []
+    say(row, "approve", namesake)
+
+    assert drive(run).status == "done"
+
+
 @pytest.mark.parametrize(
     ("roles", "error"),
     [
@@ -257,17 +317,62 @@ def test_an_answer_to_a_cancelled_run_is_void_and_nothing_is_called(memory: Reco
     )
 
 
-def test_a_run_that_is_resumed_after_it_was_cancelled_asks_anew(memory: RecordWriter, ana: User) -> None:
+@pytest.mark.parametrize("before", ["asked", "agreed to", "handed to the graph"])
+def test_what_was_agreed_to_before_a_cancel_is_asked_anew_once_the_run_goes_on(
+    memory: RecordWriter, ana: User, bea: User, errands: Path, before: str
+) -> None:
     run, row = asking(ana)
+    if before != "asked":
+        say(row, "approve", bea)
+    if before == "handed to the graph":
+        (errands / "vague-pay").touch()
+        assert drive(run).parked == "open_calls"
+        (errands / "vague-pay").unlink()
+        (errands / "pay.jsonl").unlink()  # it had not arrived
+        decide(ActionRef("main", run.run_id, 1), DecisionRequest(outcome="failed", reason=WHY, decision_id="decision-1"), by=ana)
     cancel_run(run.run_id, by=ana, reason=WHY)
     resume_run(run.run_id, by=ana, reason=WHY)
 
     drive(run)
 
-    assert run.status == "waiting_approval"
+    assert (run.status, run.problem, effects("pay")) == ("waiting_approval", "", [])
     (new,) = pending_approvals(by=ana)
-    assert (new.approval_id != row.approval_id, new.digest) == (True, row.digest)
+    assert (new.approval_id != row.approval_id, new.digest != row.digest, new.args) == (True, True, row.args)
+    with pytest.raises(ApprovalChanged):
+        say(new, "approve", ana, seen=row.digest)
     say(new, "approve", ana)
+    assert (drive(run).status, len(effects("pay"))) == ("done", 1)
+    assert calls_told(run) == {"c0-0": f"pay {effects('pay')[0]['key'][:8]}"}
+
+
+def test_an_approval_lets_nothing_through_in_the_run_that_is_begun_anew(memory: RecordWriter, ana: User) -> None:
+    run, row = asking(ana)
+    say(row, "approve", ana)
+    cancel_run(run.run_id, by=ana, reason=WHY)
+
+    new = drive(restart_run(run.run_id, by=ana, reason=WHY))
+
+    assert (new.status, effects("pay")) == ("waiting_approval", [])
+    assert [one.run_id for one in pending_approvals(by=ana)] == [new.pk]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"version": 2}, {"tools": paying(when="args.amount > 900.0")}, {"tools": paying(needs_another=True)}]
+)
+def test_what_was_agreed_to_under_another_version_or_rule_is_asked_anew(
+    memory: RecordWriter, ana: User, person: Cast, changed: dict[str, Any]
+) -> None:
+    run, row = asking(ana)
+    say(row, "approve", ana)
+    known = run_types.run_types()
+    known["errand"] = replace(known["errand"], **changed)
+
+    drive(run)
+
+    assert (run.status, effects("pay")) == ("waiting_approval", [])
+    (new,) = pending_approvals(by=ana)
+    assert new.digest != row.digest
+    say(new, "approve", person("second", "operator", "approver"))
     assert (drive(run).status, len(effects("pay"))) == ("done", 1)
 
 
@@ -282,7 +387,7 @@ def test_silence_is_nobodys_answer(memory: RecordWriter, ana: User, kind: str, s
     assert expire_approvals(10) == 1
 
     drive(run)
-    assert (run.status, effects("pay")) == (status, [])
+    assert (run.status, effects("pay"), calls_told(run)) == (status, [], {})
     assert (Approval.objects.get(pk=row.pk).state, Approval.objects.get(pk=row.pk).answered_by) == ("expired", "")
     assert "expired" in kinds_of(run)
     if status == "failed":
@@ -292,8 +397,12 @@ def test_silence_is_nobodys_answer(memory: RecordWriter, ana: User, kind: str, s
     (new,) = pending_approvals(by=ana)
     assert new.expires_at is not None
     assert new.expires_at > timezone.now()
+    assert calls_told(run) == {}
     say(new, "approve", ana)
     assert (drive(run).status, len(effects("pay"))) == ("done", 1)
+    assert calls_told(run) == {"c0-0": f"pay {effects('pay')[0]['key'][:8]}"}
+    turns = get_store("main").list_turns(run.run_id, limit=50)
+    assert not [turn for turn in turns if re.search("expire|in time|reject|denied|nobody", turn.content)]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -494,3 +494,52 @@ def test_each_item_meets_the_gates_of_its_tool(memory: RecordWriter, ana: User, 
 
     assert sorted(shown(undone)) == ["refused", "withdrawn", "withdrawn", "written"]
     assert [settled(ref) for ref in refs] == [0, 0, 0, 1]
+
+
+# --- a proof of identity, and numbers --------------------------------------------------------------------------------
+
+
+def test_one_proof_at_the_word_go_counts_for_every_item_however_long_it_takes(
+    records: RecordWriter, ana: User, amy: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_policy("send_email", {"step_up_when": "true"}, seen_version=0, by=amy)
+    refs, now = mails(records, "a-1", "a-2"), timezone.now()
+    unproved, late = gone(draft_selected(refs[:1], by=ana), ana), now - timedelta(minutes=11)
+    work(unproved)
+    assert (shown(unproved), [settled(ref) for ref in refs]) == (["refused"], [0, 0])
+    assert shown(work(again(unproved.batch_id, by=ana, confirmed_at=late))) == ["refused"]
+
+    batch = gone(draft_selected(refs[1:], by=ana), ana, confirmed_at=now)
+    monkeypatch.setattr("console.services.batches.timezone.now", lambda: now + timedelta(hours=1))
+    work(batch)
+
+    assert (shown(batch), [settled(ref) for ref in refs]) == (["written"], [0, 1])
+    monkeypatch.undo()
+    assert shown(work(again(unproved.batch_id, by=ana, confirmed_at=timezone.now()))) == ["written"]
+
+
+def test_the_numbers_of_a_batch_add_up_whatever_became_of_its_calls(
+    memory: RecordWriter, ana: User, bea: User, amy: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_policy("create_payment", {"hold_s": 60}, seen_version=0, by=amy)
+    held = memory.action("p-1", 1, tool="create_payment", args={"amount": 12, "currency": "EUR", "to": "ACME"})
+    refs = [held, *mails(memory, "a-1", "a-2", "a-3", "a-4")]
+    batch = gone(draft_selected([*refs, memory.action("z-1", 1, status="done")], by=ana), ana)
+    decide(refs[1], DecisionRequest(outcome="failed", reason="bounced", decision_id=str(uuid4())), by=bea)
+    monkeypatch.setattr(batches, "STEP", 3)
+
+    def numbers() -> dict[str, int]:
+        found = progress_of((Batch.objects.get(pk=batch.pk),))[batch.pk]
+        assert found.written + found.on_its_way + found.failed + found.withdrawn + found.cancelled + found.open == found.total
+        assert found.done + found.cancelled + found.open == found.total
+        names = ("total", "done", "written", "on_its_way", "failed", "withdrawn", "cancelled", "open", "left_out")
+        return {name: getattr(found, name) for name in names if getattr(found, name)}
+
+    assert numbers() == {"total": 5, "open": 5, "left_out": 1}
+    advance(batch.pk)
+    assert numbers() == {"total": 5, "done": 3, "written": 1, "on_its_way": 1, "failed": 1, "open": 2, "left_out": 1}
+    cancel(batch.batch_id, by=ana)
+    work(batch)
+    assert numbers() == {"total": 5, "done": 3, "written": 1, "on_its_way": 1, "failed": 1, "cancelled": 2, "left_out": 1}
+    work(undo(batch.batch_id, by=ana))
+    assert numbers() == {"total": 5, "done": 3, "written": 1, "withdrawn": 1, "failed": 1, "cancelled": 2, "left_out": 1}

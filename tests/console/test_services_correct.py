@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError
 from django.http import Http404
 from django.utils import timezone
 
@@ -17,14 +18,17 @@ from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus, Turn
 from console.models import Correction, Decision, Incident, Note
 from console.services import correct as corrections
+from console.services.approve import approve
 from console.services.correct import (
     CorrectionAnswer,
     CorrectionKind,
     CorrectionRequest,
+    approve_correction,
     claim_due_corrections,
     correct_end,
     deliver_correction,
     find_correctable,
+    turn_down_correction,
     withdraw_correction,
 )
 from console.services.decide import decide
@@ -142,22 +146,6 @@ def test_who_may_not_settle_it_corrects_nothing(memory: RecordWriter, ana: User,
         with pytest.raises(Http404):
             correct_end(ref, a_correction(), by=stranger)
     assert not Correction.objects.exists()
-
-
-def test_where_two_people_decide_whoever_decided_does_not_correct_alone(
-    memory: RecordWriter, ana: User, bea: User, amy: User, person: Cast
-) -> None:
-    both, cleo = person("both", "operator", "approver"), person("cleo", "operator", "approver")
-    ref = decided(memory, both)
-    save_policy("create_payment", {"second_person_when": "true"}, seen_version=policy_of("create_payment").version, by=amy)
-    before = turns_of(ref), kinds_of(ref)
-
-    refused = [correct_end(ref, a_correction(), by=user).kind for user in (ana, bea, both)]
-
-    assert refused == [CorrectionKind.NEEDS_SECOND] * 3
-    assert (turns_of(ref), kinds_of(ref)) == before
-    assert not Correction.objects.exists()
-    assert correct_end(ref, a_correction(), by=cleo).kind is CorrectionKind.WRITTEN
 
 
 def test_where_a_proof_of_identity_is_asked_for_a_correction_needs_one_too(memory: RecordWriter, ana: User, amy: User) -> None:
@@ -298,26 +286,130 @@ def test_one_id_is_a_note_or_a_correction(memory: RecordWriter, ana: User) -> No
 # --- the gates of its tool -------------------------------------------------------------------------------------------
 
 
-def test_where_two_people_decide_only_somebody_else_who_may_approve_takes_a_decision_back(
-    memory: RecordWriter, person: Cast, bea: User, amy: User
+@pytest.fixture
+def four_eyes(amy: User) -> None:
+    save_policy("create_payment", {"second_person_when": "outcome == 'done'"}, seen_version=0, by=amy)
+
+
+@pytest.fixture
+def cleo(person: Cast) -> User:
+    return person("cleo", "operator", "approver", email="cleo@example.com")
+
+
+def by_two(records: RecordWriter, first: User, second: User) -> ActionRef:
+    """Ended by a decision that one person proposed and another one approved."""
+    ref = records.action("billing-7", 1, tool="create_payment")
+    row = decide(ref, a_request("done"), by=first).decision
+    assert row is not None
+    approve(ref, row.decision_id, by=second)
+    return ref
+
+
+def a_proposal(ref: ActionRef, by: User, **more: Any) -> Correction:
+    answer = correct_end(ref, a_correction(**more), by=by)
+    assert answer.kind is CorrectionKind.PROPOSED, answer
+    assert answer.correction is not None
+    return answer.correction
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_what_two_decided_nobody_corrects_alone_whoever_they_are(
+    records: RecordWriter, ana: User, bea: User, cleo: User, person: Cast
 ) -> None:
-    both = person("both", "operator", "approver", email="both@example.com")
-    twin = person("twin", "operator", "approver", email=" Both@example.COM")
-    other = person("other", "operator", "approver")
-    ref = decided(memory, both)
-    save_policy("create_payment", {"second_person_when": "true"}, seen_version=0, by=amy)
+    """The rule speaks of `done` only: that it did not happen needs two people all the same, because the decision did."""
+    ref = by_two(records, ana, cleo)
+    twin = person("twin", "operator", "approver", email=" Cleo@example.COM")
+    other = person("other", "approver")
+    before = turns_of(ref)
 
-    for who in (both, twin, bea):
-        answer = correct_end(ref, a_correction(), by=who)
-        assert (answer.kind, answer.correction) == (CorrectionKind.NEEDS_SECOND, None), who
-        assert "(a second person when true (policy 1))" in answer.detail
-    assert not Correction.objects.exists()
-    assert (len(turns_of(ref)), kinds_of(ref)) == (1, ["settled"])
+    row = a_proposal(ref, cleo)
 
-    assert correct_end(ref, a_correction(), by=other).kind is CorrectionKind.WRITTEN
-    # What was said last is the word that nobody takes back alone.
-    assert correct_end(ref, a_correction("unknown"), by=other).kind is CorrectionKind.NEEDS_SECOND
-    assert len(turns_of(ref)) == 2
+    assert (turns_of(ref), kinds_of(ref)[-1], row.needs_second) == (before, "proposed", True)
+    for alone in (cleo, twin):
+        assert approve_correction(ref, row.correction_id, by=alone).kind is CorrectionKind.OWN
+    with pytest.raises(PermissionDenied):
+        approve_correction(ref, row.correction_id, by=bea)
+    assert correct_end(ref, a_correction("unknown"), by=ana).kind is CorrectionKind.PENDING
+    assert claim_due_corrections(10) == []
+    assert (turns_of(ref), Correction.objects.get().state) == (before, "proposed")
+
+    answer = approve_correction(ref, row.correction_id, by=other, reason="looked at the dashboard")
+
+    assert (answer.kind, len(turns_of(ref))) == (CorrectionKind.WRITTEN, len(before) + 1)
+    assert kinds_of(ref)[-4:] == ["proposed", "approved", "corrected", "incident"]
+    (entry,) = get_store("main").list_entries(limit=5, kinds=("corrected",))
+    assert (entry.actor, entry.detail["second"], entry.detail["second_reason"]) == (
+        "operator cleo",
+        "approver other",
+        "looked at the dashboard",
+    )
+    # And so is the next word about it.
+    assert a_proposal(ref, ana, outcome="unknown").state == "proposed"
+    assert len(turns_of(ref)) == len(before) + 1
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_a_second_person_turns_a_correction_down_for_good_and_its_proposer_withdraws_one(
+    memory: RecordWriter, ana: User, cleo: User, person: Cast
+) -> None:
+    ref = by_two(memory, ana, cleo)
+    request = a_correction()
+    row = correct_end(ref, request, by=ana).correction
+    assert row is not None
+    before = turns_of(ref)
+
+    assert turn_down_correction(ref, row.correction_id, by=cleo, reason=" ").kind is CorrectionKind.INVALID
+    down = turn_down_correction(ref, row.correction_id, by=cleo, reason="it is there, look again")
+    again = [
+        correct_end(ref, request, by=ana).kind,
+        approve_correction(ref, row.correction_id, by=person("eve", "approver")).kind,
+    ]
+
+    assert (down.kind, again) == (CorrectionKind.TURNED_DOWN, [CorrectionKind.ID_REUSED, CorrectionKind.NOT_PROPOSED])
+    assert Correction.objects.get().why == "cleo turned it down: it is there, look again"
+    second = a_proposal(ref, ana)
+    assert withdraw_correction(ref, by=ana).kind is CorrectionKind.WITHDRAWN
+    assert approve_correction(ref, second.correction_id, by=cleo).kind is CorrectionKind.NOT_PROPOSED
+    assert (turns_of(ref), claim_due_corrections(10)) == (before, [])
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_of_two_who_approve_one_correction_at_once_one_does_and_it_is_written_once(
+    records: RecordWriter, ana: User, cleo: User, person: Cast
+) -> None:
+    ref = by_two(records, ana, cleo)
+    row, eve, before = a_proposal(ref, ana), person("eve", "approver"), len(turns_of(ref))
+
+    answers = together(*(partial(approve_correction, ref, row.correction_id, by=user) for user in (cleo, eve)))
+
+    assert kinds(*answers) == sorted([CorrectionKind.NOT_PROPOSED, CorrectionKind.WRITTEN])
+    assert (len(turns_of(ref)), kinds_of(ref).count("corrected"), kinds_of(ref).count("approved")) == (before + 1, 1, 2)
+
+
+def test_no_code_writes_a_correction_past_its_second_person(memory: RecordWriter, ana: User, cleo: User, four_eyes: None) -> None:
+    row = a_proposal(by_two(memory, ana, cleo), ana)
+    for values in (
+        {"state": "waiting"},
+        {"state": "written"},
+        {"second_by": ana, "second_at": timezone.now(), "state": "waiting"},
+    ):
+        with pytest.raises(IntegrityError):
+            Correction.objects.filter(pk=row.pk).update(**values)
+
+
+@pytest.mark.usefixtures("four_eyes")
+def test_the_second_person_of_a_correction_proves_who_they_are_where_that_is_asked_for(
+    memory: RecordWriter, ana: User, cleo: User, amy: User
+) -> None:
+    ref = by_two(memory, ana, cleo)
+    save_policy("create_payment", {"second_person_when": "true", "step_up_when": "true"}, seen_version=1, by=amy)
+    now = timezone.now()
+    assert correct_end(ref, a_correction(), by=ana).kind is CorrectionKind.CONFIRM
+    row = a_proposal(ref, ana, confirmed_at=now)
+
+    assert approve_correction(ref, row.correction_id, by=cleo).kind is CorrectionKind.CONFIRM
+    assert Correction.objects.get().state == "proposed"
+    assert approve_correction(ref, row.correction_id, by=cleo, confirmed_at=now).kind is CorrectionKind.WRITTEN
 
 
 def test_a_correction_asks_for_the_fresh_proof_that_a_decision_asks_for(memory: RecordWriter, ana: User, amy: User) -> None:

@@ -286,6 +286,27 @@ def test_giving_up_is_reported_once_and_leaves_it_open(
     assert len(entries_of(ref, "gave_up")) == 1
 
 
+def test_that_it_was_given_up_stands_in_the_history_though_its_worker_dies_right_after(
+    records: RecordWriter, ana: User, amy: User, provider: PaymentProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = doubtful(records)
+    configure(amy, provider, give_up_after_s=60)
+    provider.status = 500
+    ask(ref, ana)
+    Inquiry.objects.update(first_asked_at=datetime.now(UTC) - timedelta(hours=1))
+    later()
+
+    def die(*args: object) -> None:
+        raise KeyboardInterrupt  # after the commit, where the first thing is counted
+
+    monkeypatch.setattr(resolve, "_count_asked", die)
+    with pytest.raises(KeyboardInterrupt):
+        resolve.ask(Inquiry.objects.get().pk)
+
+    assert Inquiry.objects.get().given_up_at is not None
+    assert len(entries_of(ref, "gave_up")) == 1
+
+
 # --- who may, and about what -----------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
+from agents.steps import Meter
 from console.models import Run, RunEvent
 from console.run_types import UnknownRunType
 from console.services import advancing, run_claims, runs
@@ -40,7 +41,7 @@ from console.services.runs import (
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.entries import console_entries
-from tests.console.run_kinds import effects
+from tests.console.run_kinds import Died, effects
 from tests.console.runs import BOOK, LOOK, PAY, SEND, details_of, drive, errand, kinds_of, start
 from tests.console.workers import wait_for
 from tests.recall_writer import RecordWriter
@@ -274,7 +275,8 @@ def test_what_a_dead_worker_was_at_is_found_by_its_lease_and_only_by_that(memory
     drive(run)
 
     assert (run.status, run.resumes, run.lost_steps, len(effects("send"))) == ("done", 1, 0, 1)
-    assert details_of(run, "resumed") == [{"reason": "the worker that was at it is gone", "lost": 1}]
+    (said,) = details_of(run, "resumed")
+    assert (said["reason"], said["lost"]) == ("the worker that was at it is gone", 1)
 
 
 def as_if_still(run: Run, ago: timedelta) -> None:
@@ -288,9 +290,10 @@ def test_a_step_whose_worker_died_before_it_could_say_so_is_not_made_again_and_i
     undisturbed = drive(start(ana, LOOK))
     while not effects("send"):
         assert (token := run_claims.take_claim(run.pk))
-        assert advancing._step(Run.objects.get(pk=run.pk), kind, token).is_ours
+        assert advancing._step(Run.objects.get(pk=run.pk), kind, token, Meter(kind.cost, attempt=token)).is_ours
         as_if_still(run, timedelta(minutes=1))  # and it is never heard of again
         assert free_the_lost(10) == 1
+        Run.objects.filter(pk=run.pk).update(due_at=timezone.now())  # nobody waits for the pause
 
     drive(run)
 
@@ -299,6 +302,32 @@ def test_a_step_whose_worker_died_before_it_could_say_so_is_not_made_again_and_i
     assert len({step["checkpoint"] for step in steps}) == len(steps) == run.steps
     assert [step["nodes"] for step in steps] == [step["nodes"] for step in details_of(undisturbed, "step")]
     assert [bool(step.get("told_by")) for step in steps] == [True] * run.resumes + [False] * (run.steps - run.resumes)
+    assert run.cost == undisturbed.cost == sum(Decimal(step.get("cost", 0)) for step in steps)
+
+
+@pytest.mark.parametrize(("kind", "ends", "cost"), [("errand", "done", "0.04"), ("cheap", "failed", "0.02")])
+def test_what_a_step_cost_whose_workers_were_killed_counts_once_each_and_towards_the_limit(
+    memory: RecordWriter, ana: User, errands: Path, kind: str, ends: str, cost: str
+) -> None:
+    run = start(ana, SEND, kind=kind)
+    (errands / "dies").touch()
+    for lost in (1, 2):
+        with pytest.raises(Died):
+            advance_run(run.pk)
+        as_if_still(run, timedelta(minutes=1))
+        assert free_the_lost(10) == 1
+        Run.objects.filter(pk=run.pk).update(due_at=timezone.now())
+        run.refresh_from_db()
+        assert (run.steps, run.lost_steps, run.status) == (0, lost, "running")
+    (errands / "dies").unlink()
+
+    drive(run)
+
+    assert (run.status, run.cost, len(effects("send"))) == (ends, Decimal(cost), ends == "done")
+    told = [*details_of(run, "step"), *details_of(run, "failed")]
+    assert sum(Decimal(one.get("cost", 0)) for one in told) == run.cost
+    assert [one["lost_cost"] for one in told if "lost_cost" in one] == ["0.02"]
+    assert ("it has cost 0.02, and its type allows 0.02" in run.problem) is (ends == "failed")
 
 
 def test_a_worker_that_lost_its_claim_writes_nothing(memory: RecordWriter, ana: User) -> None:
@@ -318,15 +347,59 @@ def test_a_worker_that_lost_its_claim_writes_nothing(memory: RecordWriter, ana: 
     assert (run.status, run.result, run.problem, kinds_of(run)) == ("running", "", "", ["started", "resumed"])
 
 
-def test_a_step_that_kills_one_worker_after_the_other_fails_the_run(memory: RecordWriter, ana: User) -> None:
+def test_what_the_lost_steps_of_a_run_cost_counts_too_where_they_end_it(
+    memory: RecordWriter, ana: User, errands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_claims, "MAX_LOST", 2)
     run = start(ana, SEND)
-    for _ in range(run_claims.MAX_LOST):
-        as_if_dead(run)
-        free_the_lost(10)
+    (errands / "dies").touch()
+    for _ in range(2):
+        with pytest.raises(Died):
+            advance_run(run.pk)
+        as_if_still(run, timedelta(minutes=1))
+        assert free_the_lost(10) == 1
+        Run.objects.filter(pk=run.pk, status="running").update(due_at=timezone.now())
 
     run.refresh_from_db()
-    assert (run.status, effects("send")) == ("failed", [])
-    assert "10 workers were lost" in run.problem
+    (failed,) = details_of(run, "failed")
+    assert (run.status, run.cost, failed["cost"], effects("send")) == ("failed", Decimal("0.02"), "0.02", [])
+
+
+@pytest.mark.parametrize("leaves_a_call", [False, True])
+def test_a_step_that_kills_one_worker_after_the_other_waits_longer_each_time_and_fails_the_run(
+    memory: MemoryWriter, ana: User, monkeypatch: pytest.MonkeyPatch, leaves_a_call: bool
+) -> None:
+    monkeypatch.setattr(run_claims, "MAX_LOST", 4)
+    run = start(ana, SEND)
+    for lost, pause in ((1, timedelta(0)), (2, timedelta(seconds=2)), (3, timedelta(seconds=4))):
+        as_if_dead(run)
+        earliest = timezone.now() + pause
+        assert free_the_lost(10) == 1
+        run.refresh_from_db()
+        assert run.due_at is not None
+        assert earliest <= run.due_at <= timezone.now() + pause
+        if leaves_a_call:  # settled by somebody before the step is begun again
+            Run.objects.filter(pk=run.pk).update(due_at=timezone.now())
+            ref = memory.action(run.run_id, lost, tool="send", args={"to": "ann"})
+            assert drive(run).parked == "open_calls"
+            decide(ref, DecisionRequest(outcome="failed", reason=WHY, decision_id=f"decision-{lost}"), by=ana)
+            soon(run)
+            assert wake_parked(10) == 1
+        Run.objects.filter(pk=run.pk).update(due_at=timezone.now())
+    as_if_dead(run)
+    assert free_the_lost(10) == 1
+
+    run.refresh_from_db()
+    assert (run.status, run.steps, run.due_at, effects("send")) == ("failed", 0, None, [])
+    assert run.problem == (
+        "4 workers were lost in the same step, which may be what kills them; look what it needs, "
+        "then resume the run, or begin it anew"
+    )
+    assert [one["lost"] for one in details_of(run, "resumed") if "lost" in one] == [1, 2, 3]
+    resume_run(run.run_id, by=ana, reason=WHY)
+    as_if_dead(run)
+    assert free_the_lost(10) == 1
+    assert drive(run).status == "done"
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from console.stores import get_store
 from tests.console.asking import PAYMENT, TOOL, configure, payment_provider
 from tests.console.collector import Collector, Span, collecting
 from tests.console.run_kinds import EFFECTS, MODULE, Call, effects
-from tests.console.runs import BOOK, LOOK, PAY_MUCH, SEND, details_of, drive, start
+from tests.console.runs import BOOK, LOOK, PAY, PAY_MUCH, SEND, details_of, drive, start
 from tests.console.test_services_runs import as_if_dead
+from tests.console.test_services_undoing import back, begin, failed
 from tests.console.workers import Worker, wait_for
 from tests.recall_writer import RecallWriter, RecordWriter
 
@@ -129,6 +130,33 @@ def test_what_goes_on_after_its_worker_died_or_by_a_persons_word_is_resumed_in_t
     assert [said(one, "run.step") for one in steps[failed : failed + 2]] == [said(steps[failed], "run.step")] * 2
     assert len({one.trace for one in steps}) == 1
     assert len({one.id for one in steps}) == len(steps)
+
+
+def test_each_call_that_is_taken_back_is_a_span_in_the_runs_trace_with_its_call_below(
+    memory: RecordWriter, ana: User, collector: Collector, errands: Path
+) -> None:
+    run = failed(ana, errands, PAY, LOOK, PAY)
+    (errands / "fails-take_back").touch()
+    back(begin(run, ana))
+    (errands / "fails-take_back").unlink()
+    back(begin(run, ana))
+
+    steps = of_run(collector, run)
+    undone = collector.of("run.undo", **{"settle.run.id": run.run_id})
+    assert [said(one, "run.state", "undo.seq", "undo.tool") for one in undone] == [
+        ("stopped", 3, "take_back"),
+        ("going", 3, "take_back"),
+        ("going", 1, "take_back"),
+        ("done", None, None),
+    ]
+    assert [one.is_error for one in undone] == [True, False, False, False]
+    assert {(one.trace, one.parent) for one in undone} == {(steps[0].trace, "")}
+    assert len({one.id for one in (*steps, *undone)}) == len(steps) + 4
+    calls = [one for one in collector.of("run.call") if one.attributes["settle.call.tool"] == "take_back"]
+    assert [said(one, "call.seq", "call.status") for one in calls] == [(4, "failed"), (5, "done"), (6, "done")]
+    assert [one.parent for one in calls] == [one.id for one in undone[:3]]
+    for word in (b"ACME", b"ana", b"refused"):
+        assert word not in b"".join(collector.raw)
 
 
 def test_a_lease_that_somebody_has_is_no_step_and_a_store_that_fails_in_one_is_a_step_that_broke_off(

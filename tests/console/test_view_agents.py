@@ -140,3 +140,15 @@ def test_who_may_see_it_and_how_it_answers(memory: RecordWriter, ana: User, ben:
     assert "<html" not in client.get(PATH, headers=HTMX).content.decode()
     assert "<html" in client.get(PATH, headers=BACK).content.decode()
     assert 'href="/agents/"' in client.get("/").content.decode()
+
+
+def test_the_list_fetches_itself_as_it_is_filtered_and_a_renewed_lease_is_no_news(memory: RecordWriter, ana: User) -> None:
+    client, versions = browser(ana), []
+    for epoch, state in ((1, "live"), (2, "live"), (3, "expired")):
+        memory.lease("m-1", "pod-a:1:aaaa", epoch, state)
+        html = client.get(f"{PATH}?text=m-", headers=HTMX).content.decode()
+        versions += re.findall(r'<li class="agent-line" id="agent-\w{16}" data-version="(\w+)"', html)
+
+    assert 'data-live-part hx-get="/agents/?text=m-"' in html
+    assert len(versions) == 3
+    assert versions[0] == versions[1] != versions[2]

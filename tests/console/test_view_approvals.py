@@ -20,8 +20,8 @@ from console.services.approvals import ProofNeeded
 from console.services.approvals import answer as answer_it
 from console.services.policies import save_policy
 from tests.console.conftest import Cast
-from tests.console.shown_kinds import MODULE
-from tests.console.shown_runs import a_run, an_approval
+from tests.console.run_kinds import MODULE
+from tests.console.runs import a_run, an_approval
 from tests.console.view_helpers import HTMX, browser, text_of
 from tests.recall_writer import RecordWriter
 

@@ -18,6 +18,7 @@ from console.services import journal, verification
 from console.services.exports import begin_export, write_export
 from console.store_news import PLAIN
 from console.stores import get_store
+from tests.console.conftest import Cast
 from tests.console.test_commands import run
 from tests.console.test_commands_audit import settle_three
 from tests.console.view_helpers import browser, text_of
@@ -159,6 +160,28 @@ def test_a_walk_is_asked_for_once_and_says_what_it_found(decided: MemoryWriter, 
     row.refresh_from_db()
     assert (row.is_intact, row.entries, row.asked_by) == (True, 3, "operator aud")
     assert "walking" not in auditor.get("/history/verification/").content.decode()
+
+
+@pytest.mark.parametrize(("role", "may"), [("viewer", False), ("operator", False), ("auditor", True), ("admin", True)])
+def test_a_walk_costs_much_and_is_for_those_who_audit_or_run_it(
+    decided: MemoryWriter, person: Cast, role: str, may: bool
+) -> None:
+    client = browser(person("eve", role))
+    page = client.get("/history/verification/")
+    assert (page.status_code, "Verify all now" in page.content.decode()) == (200, may)
+
+    answer = client.post("/history/verification/now/")
+
+    assert (answer.status_code, Verification.objects.exists()) == ((302, True) if may else (403, False))
+
+
+def test_who_audits_one_store_has_that_one_walked_and_no_other(decided: MemoryWriter, person: Cast) -> None:
+    client = browser(person("eve", ("auditor", "main", ""), ("viewer", "", "")))
+
+    assert client.post("/history/verification/now/").status_code == 302
+    assert client.post("/history/verification/now/", {"name": "console"}).status_code == 400
+
+    assert [row.name for row in Verification.objects.all()] == ["main"]
 
 
 def test_integrity_and_completeness_are_shown_apart(decided: MemoryWriter, auditor: Client) -> None:

@@ -13,11 +13,11 @@ from django.test import Client
 
 from actions.records import ActionRef
 from console.models import Batch, Decision, Grant
-from console.services import batches
+from console.services import batches, bulk
 from console.services.bulk import draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.services.policies import save_policy
-from tests.console.conftest import Api
+from tests.console.conftest import PASSWORD, Api, Cast
 from tests.console.test_services_bulk import mails, shown, status_of, work
 from tests.console.view_helpers import HTMX, browser, hidden, path_of, words_of
 from tests.recall_writer import RecordWriter
@@ -103,6 +103,29 @@ def test_ticked_rows_become_a_preview_a_review_and_one_commit(records: RecordWri
     assert other.status_code == 409
     assert "sent before, as done" in words_of(other.content.decode())
     assert "2 of 2" in words_of(client.get("/bulk/").content.decode())
+
+
+def test_a_tab_that_is_overtaken_while_it_is_weighed_shows_what_was_sent_and_no_empty_preview(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, refs = browser(ana), mails(memory, "a-1", "a-2")
+    address = preview(client, *refs)
+    said = {"outcome": "done", "reason": REASON}
+    seen = hidden(client.post(address, {**said, "review": "1"}).content.decode())["seen"]
+    weigh = bulk.review
+
+    def overtaken(batch: Batch, **more: Any) -> bulk.Review:
+        monkeypatch.setattr(bulk, "review", weigh)
+        bulk.commit(batch.batch_id, by=ana, **said)
+        return weigh(batch, **more)
+
+    monkeypatch.setattr(bulk, "review", overtaken)
+    answer = client.post(address, {**said, "seen": seen})
+
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    work(Batch.objects.get())
+    assert [status_of(ref) for ref in refs] == ["done", "done"]
+    assert Decision.objects.count() == 2
 
 
 def test_all_that_match_need_a_filter(memory: RecordWriter, ana: User) -> None:
@@ -225,6 +248,8 @@ def test_cancel_undo_and_again_are_buttons_that_appear_where_they_can_do_somethi
     assert client.post(f"{address}cancel/").status_code == 302
     work(batch)
     assert shown(batch) == ["written", "cancelled", "cancelled"]
+    for where in (address, "/bulk/"):  # what was not begun was not come to
+        assert "1 of 3, 2 cancelled" in words_of(client.get(where).content.decode())
     assert client.post(f"{address}undo/").status_code == 409
     assert client.post(f"{address}again/").status_code == 409
 
@@ -384,3 +409,39 @@ def test_what_a_policy_hides_since_the_preview_is_not_shown_there_either(memory:
     assert "ana@example.com" not in before + after
     assert f">{hidden_now}<" in re.sub(r"</?bdi[^>]*>", "", after)
     assert "2 of 2" in words_of(after)
+
+
+def test_a_proof_of_identity_is_asked_for_before_anything_is_typed_and_once(
+    memory: RecordWriter, person: Cast, amy: User, quick_passwords: None
+) -> None:
+    save_policy("send_email", {"step_up_when": "true"}, seen_version=0, by=amy)
+    person("eve", "operator")
+    client, refs = browser(), mails(memory, "a-1", "a-2")
+    client.post("/login/", {"username": "eve", "password": PASSWORD})
+    forget_proof(client)
+    address = preview(client, *refs)
+    page = client.get(address).content.decode()
+    assert "A proof of identity is asked for." in words_of(page)
+    link = re.search(r'href="(/confirm/\?next=[^"]+)"', page)
+    assert link
+
+    refused = send(client, address)
+
+    assert (refused.status_code, Batch.objects.get().state) == (403, "draft")
+    assert "Prove first that it is you" in words_of(refused.content.decode())
+    assert REASON in words_of(refused.content.decode())  # nothing typed is lost
+    assert client.post(link[1], {"password": PASSWORD})["Location"] == address
+    assert "A proof of identity is asked for." not in words_of(client.get(address).content.decode())
+
+    assert send(client, address).status_code == 302
+    work(Batch.objects.get())
+    assert [status_of(ref) for ref in refs] == ["done", "done"]
+
+
+def forget_proof(client: Client) -> None:
+    """As if it had been given an hour ago."""
+    session = client.session
+    session["account_authentication_methods"] = [
+        {**record, "at": record["at"] - 3_600} for record in session["account_authentication_methods"]
+    ]
+    session.save()

@@ -219,20 +219,53 @@ def test_the_command_says_its_state_first_and_refuses_in_one_line(memory: Record
     assert len(turns_of(ref)) == 2
 
 
-def test_who_cannot_take_it_back_is_told_before_typing_anything(memory: RecordWriter, ana: User, amy: User, person: Cast) -> None:
+def test_a_correction_that_needs_two_is_proposed_shown_and_approved_on_the_page(
+    memory: RecordWriter, ana: User, amy: User, person: Cast
+) -> None:
     ref = decided(memory, ana)
     save_policy("create_payment", {"second_person_when": "outcome == 'failed'"}, seen_version=0, by=amy)
-    page = browser(ana).get(path_of(ref, "correction/")).content.decode()  # that nobody knows can be said alone
+    client, other = browser(ana), browser(person("other", "approver"))
+    page = client.get(path_of(ref, "correction/")).content.decode()
     form = {**_correction_form(page), "outcome": "failed", "reason": REASON}
-    turn = browser(ana).post(path_of(ref, "correction/turn/"), form, headers=HTMX)
-    assert "has to correct it" in text_of(turn.content.decode())
-    assert "turn_seen" not in turn.content.decode()
+    shown = client.post(path_of(ref, "correction/turn/"), form, headers=HTMX).content.decode()
+    assert "Propose it: failed" in text_of(shown)
+    assert "nothing is written before a second person approves it" in text_of(shown)
 
-    save_policy("create_payment", {"second_person_when": "true"}, seen_version=1, by=amy)
-    refused = browser(ana).get(path_of(ref, "correction/")).content.decode()
-    other = browser(person("other", "operator", "approver")).get(path_of(ref, "correction/")).content.decode()
+    kept = client.post(path_of(ref, "correction/"), {**form, **hidden(shown)})
 
-    assert "Somebody else has to" in text_of(refused)
-    assert "correction-reason" not in refused
-    assert "correction-reason" in other
-    assert "Somebody else has to" not in text_of(other)
+    assert (kept.status_code, "Kept as your proposal" in text_of(kept.content.decode())) == (202, True)
+    row = Correction.objects.get()
+    assert "A correction waits for a second person: failed" in text_of(client.get(path_of(ref)).content.decode())
+    own = client.post(path_of(ref, "correction/approve/"), {"correction_id": row.correction_id})
+    assert (own.status_code, len(turns_of(ref))) == (403, 1)
+    listed = text_of(other.get("/proposals/", headers=HTMX).content.decode())
+    assert "correction: failed, proposed by ana" in listed
+    assert "yours to approve" in listed
+    seen = other.get(path_of(ref)).content.decode()
+    assert "correction: action 1 was settled as done, which was wrong" in text_of(seen)
+    assert other.get(path_of(ref, "correction/approve/")).status_code == 302
+
+    assert "Approve the correction: failed" in text_of(seen)
+    assert "Withdraw the proposal" not in text_of(seen)
+    empty = other.post(path_of(ref, "correction/turn-down/"), {"correction_id": row.correction_id, "second_reason": " "})
+    assert (empty.status_code, "Approve the correction" in text_of(empty.content.decode())) == (422, True)
+    done = other.post(path_of(ref, "correction/approve/"), {"correction_id": row.correction_id, "second_reason": "seen"})
+
+    assert (done.status_code, len(turns_of(ref))) == (201, 2)
+    after = text_of(client.get(path_of(ref)).content.decode())
+    assert "other approved it" in after
+    assert "waits for a second person" not in after
+    assert "correction: failed" not in text_of(other.get("/proposals/", headers=HTMX).content.decode())
+
+
+def test_that_no_tenants_server_takes_a_correction_is_said_before_it_is_typed(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = decided(memory, ana)
+    said = "A correction cannot go through the tenant's server"
+    monkeypatch.setattr("console.views.correction.find_server", lambda store: object())
+    assert said not in text_of(browser(ana).get(path_of(ref, "correction/")).content.decode())
+
+    memory.lease("billing-7", epoch=5, state="live")
+
+    assert said in text_of(browser(ana).get(path_of(ref, "correction/")).content.decode())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
@@ -127,6 +129,57 @@ def test_it_writes_and_says_what_was_written_and_where_to_go_on(records: RecordW
     assert "Next: Payment of 7.00 EUR to ACME" in said(response)
     assert "/history/main/1/" in response.content.decode()
     assert "changed" in response["HX-Trigger"]
+
+
+@pytest.mark.parametrize(
+    ("query", "next_one"),
+    [
+        ("tool=send_email", "Next: Email to b@example.com"),
+        ("tool=send_email&state=interrupted,done", "Next: Email to b@example.com"),
+        ("tool=open_ticket", "Nothing else of this filter is in doubt. Next of the whole queue: Payment of 7.00 EUR"),
+        ("state=done&class=any", "Next: Payment of 7.00 EUR"),  # what is settled is no work
+        ("", "Next: Payment of 7.00 EUR"),
+        ("state=bogus", "Next: Payment of 7.00 EUR"),
+        ("store=nowhere", "Next: Payment of 7.00 EUR"),
+        ("claimed=nobody-of-that-name", "Next: Payment of 7.00 EUR"),
+    ],
+)
+@pytest.mark.parametrize("way", ["the form", "the page", "the queue"])
+def test_next_is_of_the_filter_that_the_person_came_from(
+    memory: RecordWriter, ana: User, query: str, next_one: str, way: str
+) -> None:
+    ref = memory.action("m-1", 1)
+    memory.action("m-2", 1, args={"to": "b@example.com"})
+    memory.action("p-1", 1, tool="create_payment", args={"amount": 7, "currency": "EUR", "to": "ACME"})
+    client = browser(ana)
+    form = filled(client, ref)
+    named = f"{path_of(ref)}?{urlencode({'queue': query})}"
+    if way == "the form":
+        page = client.get(named).content.decode()
+        assert unescape(page.split('class="back" href="')[1].split('"')[0]) == (f"/?{query}" if query else "/")
+        form |= {name: value for name, value in hidden(page).items() if name == "queue"}
+    headers = {"the form": {}, "the page": {"Referer": f"http://testserver{named}"}}.get(
+        way, {**HTMX, "HX-Current-URL": f"http://testserver/?{query}&open={ref}&cursor=x"}
+    )
+
+    answer = client.post(path_of(ref, "decision/"), form, headers=headers)
+
+    assert answer.status_code == 201
+    assert next_one in said(answer)
+    assert ("?queue=tool%3Dsend_email" in answer.content.decode()) is query.startswith("tool=send_email")
+
+
+@pytest.mark.parametrize(
+    "seen", ["http://elsewhere.example/?tool=send_email", "http://testserver/stores/?tool=send_email", "http://[", "::"]
+)
+def test_another_page_is_no_queue_that_somebody_came_from(memory: RecordWriter, ana: User, seen: str) -> None:
+    ref = memory.action("m-1", 1)
+    client = browser(ana)
+
+    answer = client.post(path_of(ref, "decision/"), filled(client, ref), headers={"Referer": seen})
+
+    assert answer.status_code == 201
+    assert "queue=" not in answer.content.decode()
 
 
 def test_without_javascript_the_first_submit_shows_the_turn_and_the_second_writes_it(records: RecordWriter, ana: User) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,8 +15,8 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from console import run_types
 from console.models import Run
 from tests.console.conftest import Cast
-from tests.console.shown_kinds import MODULE
-from tests.console.shown_runs import a_run, an_approval, an_event
+from tests.console.run_kinds import MODULE, REFUND
+from tests.console.runs import a_run, an_approval, an_event
 from tests.console.view_helpers import HTMX, browser, text_of, words_of
 from tests.recall_writer import RecordWriter
 
@@ -52,8 +53,30 @@ def test_the_list_shows_runs_newest_first_with_what_they_wait_for(ana: User) -> 
     assert html.index("/runs/run-2/") < html.index("/runs/run-1/")
     assert "1 call to approve" in said
     assert "a call is in doubt" in said
-    assert "order A-17, amount 1200" in said
+    assert "Refund · order A-17, amount 1200.00" in said
     assert 'aria-current="page">Runs</a>' in html
+
+
+@pytest.mark.parametrize(
+    ("summary", "given", "sentence"),
+    [
+        ("Refund of {amount} EUR, order {order}", {"order": "A-17", "amount": 59.9}, "Refund of 59.90 EUR, order A-17"),
+        ("Refund of {amount} EUR, order {order}", {"order": "A-17"}, "Refund · order A-17"),
+        ("", {"order": "A-17", "amount": 59.9, "currency": "EUR"}, "Refund · order A-17, amount 59.90 EUR, currency EUR"),
+        ("", {"order": "A-17", "amount": "much", "nested": {"x": 1}}, "Refund · order A-17, amount much"),
+        ("To {order}", {"order": "<b>" + "x" * 100}, "To <b>" + "x" * 57),
+    ],
+)
+def test_a_run_is_called_by_one_sentence_wherever_it_is_named(
+    ana: User, monkeypatch: pytest.MonkeyPatch, summary: str, given: dict[str, Any], sentence: str
+) -> None:
+    monkeypatch.setattr(run_types, "_known", {"refund": replace(REFUND, summary=summary)})
+    a_run("run-1", given=given)
+    client = browser(ana)
+
+    for path in ("/runs/", "/runs/run-1/", "/runs/run-1/undo/"):
+        assert sentence in text_of(client.get(path).content.decode()), path
+    assert f">{sentence[:3]}" in client.get("/runs/run-1/").content.decode().split("<h1>")[1].split("</h1>")[0]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +136,7 @@ def test_the_list_costs_the_same_with_two_and_with_twenty(ana: User, django_asse
     for count in (2, 18):
         for _ in range(count):
             an_approval(a_run())
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(6):
             client.get("/runs/", headers=HTMX)
 
 
@@ -131,7 +154,7 @@ def test_a_declaration_that_cannot_work_is_said_and_takes_no_page_away(ana: User
     a_run("run-1")
     client = browser(ana)
     for path in ("/runs/", "/tools/"):
-        assert "two run types are called refund" in text_of(client.get(path).content.decode())
+        assert "two run types are called errand" in text_of(client.get(path).content.decode())
     assert client.get("/").status_code == 200
 
 
@@ -169,7 +192,7 @@ def test_a_parked_run_leads_to_the_call_in_doubt(memory: RecordWriter, ana: User
     html = browser(ana).get("/runs/run-1/").content.decode()
 
     assert "/?open=main/run-1/1" in html
-    assert "A call is in doubt." in text_of(html)
+    assert "It stands still: a call is in doubt." in text_of(html)
 
 
 def test_a_run_whose_type_is_gone_says_so(ana: User) -> None:
@@ -218,8 +241,8 @@ def test_its_piece_leaves_what_is_typed_alone(ana: User) -> None:
         ("done", "", set()),
         ("failed", "", {"resume", "restart", "done", "undo"}),
         ("cancelled", "running", set()),
-        ("cancelled", "stopped", {"restart", "done", "undo"}),
-        ("failed", "done", {"restart", "done"}),
+        ("cancelled", "stopped", {"restart", "undo"}),
+        ("failed", "done", {"restart"}),
     ],
 )
 def test_a_run_offers_what_can_be_done_about_it_and_asks_no_reason_for_nothing(

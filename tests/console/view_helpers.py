@@ -65,4 +65,5 @@ def filled(
 
 def words_of(html: str) -> str:
     """The same with a space for every tag: for tables and lists, whose cells no character parts."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+    inline = re.sub(r'<span class="id">([^<]*)</span>', r"\1", html)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", inline)).split())

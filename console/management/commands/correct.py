@@ -16,13 +16,13 @@ from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
 from console.services.correct import CorrectionKind, CorrectionRequest, correct_end
 
-_GOOD = frozenset({CorrectionKind.WRITTEN, CorrectionKind.REPEATED, CorrectionKind.WAITING})
+_GOOD = frozenset({CorrectionKind.WRITTEN, CorrectionKind.REPEATED, CorrectionKind.WAITING, CorrectionKind.PROPOSED})
 
 
 class Command(Base):
     help = (
         "Tell an agent, as USER says, that what was written about an action of it was wrong. The action keeps its end. The first word of the "
-        "output is the state of the correction: written or waiting. Needs no broker."
+        "output is the state of the correction: written, waiting or proposed. Needs no broker."
     )
 
     may_be_empty = frozenset({"--reason"})  # an empty reason is refused by the rules, in their words
