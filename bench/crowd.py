@@ -130,7 +130,12 @@ def measure_fan_out(ground: Ground, console: Console, report: Report, *, browser
             settle_through_us(store, ActionRef("main", agent, 2), digests[agent])
             return time.perf_counter()
 
-        heard, fetched = asyncio.run(_listen(console, settle, browsers=browsers, fetchers=fetchers, times=times))
+        try:
+            heard, fetched = asyncio.run(_listen(console, settle, browsers=browsers, fetchers=fetchers, times=times))
+        except TimeoutError as exc:
+            raise ServerError(
+                f"fan-out: not each of {browsers} browsers heard of a change in time; the machine is too busy"
+            ) from exc
     report.rows.append(
         make_row(
             "fan-out", f"from a settle's commit to each of {browsers} browsers", heard, note="the watcher looks once a second"

@@ -36,6 +36,10 @@ class EvidenceClock:
         return not self.is_over and (self.left_s < _CLOSE_S or self.left_s * _CLOSE_SHARE < self.retention_s)
 
     @property
+    def exact(self) -> str:
+        return f"{self.until:%Y-%m-%d %H:%M} UTC"
+
+    @property
     def words(self) -> str:
         """`expired`; `18:40 UTC` within a day; `30 Dec`, with its year where that is another one."""
         if self.is_over:

@@ -74,12 +74,7 @@ def advance_batch(batch_pk: int) -> None:
 
 def send_batch(batch_pk: int) -> None:
     """Go on with a batch, by a worker. Where no broker takes it, the sweep finds it."""
-    if not connection.in_atomic_block:
-        connection.close()  # as send_asking
-    try:
-        advance_batch.delay(batch_pk)
-    except OperationalError as exc:
-        log.warning("batch %s is left to the sweep: the broker does not answer (%s)", batch_pk, type(exc).__name__)
+    _send(advance_batch, [batch_pk], "batch %s is left to the sweep")
 
 
 @shared_task(name="console.tasks.sweep_runs")
@@ -118,23 +113,12 @@ def undo_run(run_pk: int) -> None:
 
 def send_runs(pks: Iterable[int]) -> None:
     """Go on with these runs, by a worker. Where no broker takes it, the sweep finds them."""
-    _send_runs(advance_run, pks)
+    _send(advance_run, pks, "run %s is left to the sweep")
 
 
 def send_undoing(pks: Iterable[int]) -> None:
     """The same for taking back what they did."""
-    _send_runs(undo_run, pks)
-
-
-def _send_runs(task: Any, pks: Iterable[int]) -> None:
-    if not connection.in_atomic_block:
-        connection.close()  # as send_asking
-    for pk in pks:
-        try:
-            task.delay(pk)
-        except OperationalError as exc:
-            log.warning("run %s is left to the sweep: the broker does not answer (%s)", pk, type(exc).__name__)
-            return
+    _send(undo_run, pks, "run %s is left to the sweep")
 
 
 @shared_task(name="console.tasks.ask")
@@ -145,14 +129,7 @@ def ask(inquiry_pk: int) -> None:
 
 def send_asking(inquiry_pks: Iterable[int]) -> None:
     """Ask now, by a worker. Where no broker takes it, the sweep finds the question half a minute later."""
-    if not connection.in_atomic_block:
-        connection.close()  # a broker that hangs must not keep a connection that others are waiting for
-    for pk in inquiry_pks:
-        try:
-            ask.delay(pk)
-        except OperationalError as exc:
-            log.warning("question %s is left to the sweep: the broker does not answer (%s)", pk, type(exc).__name__)
-            return
+    _send(ask, inquiry_pks, "question %s is left to the sweep")
 
 
 @shared_task(name="console.tasks.sweep_inquiries")
@@ -223,14 +200,7 @@ def verify(verification_pk: int) -> None:
 
 def send_verifying(pks: Iterable[int]) -> None:
     """Verify now, by a worker. Where no broker takes it, the page says that it stands still, and it can be asked again."""
-    if not connection.in_atomic_block:
-        connection.close()
-    for pk in pks:
-        try:
-            verify.delay(pk)
-        except OperationalError as exc:
-            log.warning("verification %s was not sent: the broker does not answer (%s)", pk, type(exc).__name__)
-            return
+    _send(verify, pks, "verification %s was not sent")
 
 
 @shared_task(name="console.tasks.verify_all")
@@ -251,3 +221,15 @@ def sign_checkpoints() -> None:
             log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")
     anchoring.deliver_due()
     note_sweep("checkpoints")
+
+
+def _send(task: Any, pks: Iterable[int], otherwise: str) -> None:
+    """Give each to a worker; the first that no broker takes ends it, and the log says `otherwise`."""
+    if not connection.in_atomic_block:
+        connection.close()  # a broker that hangs must not keep a connection that others are waiting for
+    for pk in pks:
+        try:
+            task.delay(pk)
+        except OperationalError as exc:
+            log.warning(f"{otherwise}: the broker does not answer (%s)", pk, type(exc).__name__)
+            return

@@ -31,7 +31,7 @@ ENDED = "ended"
 PING = "ping"
 PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-FIRST_LOOK_S = 1.0
+FIRST_LOOK_S = 5.0
 """How long the first word waits for a store that is slow."""
 LEASES_EVERY = 5
 """How many pauses lie between two looks at the leases of all agents; a change of the store's numbers is a reason to look at once."""

@@ -36,7 +36,7 @@ def running_console(*, database_url: str, stores: str, more: Mapping[str, str] |
 
 
 def wait_until_answering(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         assert server.poll() is None, "the console did not start"
         try:
@@ -44,4 +44,4 @@ def wait_until_answering(url: str, server: subprocess.Popen[bytes]) -> None:
                 return
         except OSError:  # nobody listens yet, or whoever does has just begun
             time.sleep(0.1)
-    raise AssertionError("the console did not answer within 60 s")
+    raise AssertionError("the console did not answer within 240 s")

@@ -23,8 +23,8 @@ from local import processes
 from local.processes import ServerError
 
 FINAL = ("done", "failed", "cancelled")
-PATIENCE_S = 300.0
-"""How long the last runs may take once nothing is killed any more."""
+PATIENCE_S = 180.0
+"""So long no run may come a step further once nothing is killed any more; then what has not ended counts as stuck. A slow machine is no fault."""
 POLL_S = 0.2
 KILLS = {"worker": 6, "deploy": 2, "broker": 2, "database": 1}
 """What is killed, and how often beside the others: first each once, then at random."""
@@ -117,7 +117,7 @@ def _play(stage: Stage, http: httpx.Client, asked: Asked, outcome: Outcome, tell
     started: dict[int, str] = {}
     killed: Counter[str] = Counter()
     next_kill, last_kill, pace = began + 2, began + asked.seconds - 1, min(1.0, asked.seconds / 20)
-    last = ""
+    last, ended, steps, moved, moved_at = "", 0, 0, (0, 0), began
     while True:
         now = time.monotonic()
         for number in range(1, asked.runs + 1):
@@ -131,14 +131,16 @@ def _play(stage: Stage, http: httpx.Client, asked: Asked, outcome: Outcome, tell
             killed[target] += 1
             next_kill = time.monotonic() + chance.uniform(1, 4) * pace
         _keep_alive(stage)
-        ended = _ended(stage)
+        ended, steps = _ended(stage) or (ended, steps)
+        if (ended, steps) != moved:
+            moved, moved_at = (ended, steps), now
         line = f"{ended} of {asked.runs} ended, killed: {_listed(killed)}"
         if line != last:
             tell(line)
             last = line
         if killed[ALL] and ended == asked.runs:
             break
-        if now > began + asked.seconds + PATIENCE_S:
+        if now > max(began + asked.seconds, moved_at) + PATIENCE_S:
             break
         time.sleep(POLL_S)
     outcome.killed = dict(killed)
@@ -191,10 +193,13 @@ def _approve(http: httpx.Client) -> None:
             http.post(f"/api/v1/approvals/{item['id']}", json={"decision": "approve", "seen": item["digest"]})
 
 
-def _ended(stage: Stage) -> int:
+def _ended(stage: Stage) -> tuple[int, int] | None:
+    """How many runs have ended, and how many steps all have made; None while the database is away."""
+    counts = "SELECT count(*) FILTER (WHERE status = ANY(%s)), coalesce(sum(steps), 0) FROM console_run"
     with suppress(psycopg.Error):
-        return int(_rows(stage, "SELECT count(*) FROM console_run WHERE status = ANY(%s)", [list(FINAL)])[0][0])
-    return 0
+        ((ended, steps),) = _rows(stage, counts, [list(FINAL)])
+        return int(ended), int(steps)
+    return None
 
 
 def _rows(stage: Stage, statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:

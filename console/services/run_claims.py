@@ -21,7 +21,6 @@ from django.utils import timezone
 
 from actions.errors import StoreError
 from actions.records import OPEN_STATUSES, Action, ActionClass
-from agents.steps import read_lost
 from console.models import Parked, Run, RunEvent, RunStatus, Undoing
 from console.services.run_rows import add_event, end_run, is_undoing, make_due, put_down, tell, type_of
 from console.stores import UnknownStore, get_store, run_checkpoints
@@ -139,6 +138,8 @@ def _cost_of(run: Run, attempts: Sequence[str]) -> Decimal:
     if kind is None:
         return Decimal(0)
     try:
+        from agents.steps import read_lost  # LangGraph, which nobody needs who only shows runs
+
         with run_checkpoints() as checkpointer:
             return read_lost(kind, run.run_id, checkpointer=checkpointer, attempts=attempts, limit=1).cost
     except Exception as exc:  # whatever a state raises that is not read any more

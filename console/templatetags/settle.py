@@ -45,7 +45,7 @@ class HasLease(Protocol):
 KEPT_CHARS, KEPT_TEXTS = 400, 4_096
 """Of texts up to so long, so many stay as they are drawn."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_ID = re.compile(r"(?<![\w@./-])(?=[\w-]{0,15}\d)([^\W_]+(?:-[^\W_]+){1,3})(?![\w@/-]|\.\w)", re.ASCII)
+_ID = re.compile(r"(?<![\w@.:/-])(?=[\w-]{0,15}\d)([^\W_]+(?:-[^\W_]+){1,3})(?![\w@/-]|[.:]\w)", re.ASCII)
 """Order numbers, agents, keys such as `A-17`, `billing-agent-2`: browsers break lines at the hyphen."""
 _LONGEST_ID = 24
 
@@ -164,8 +164,7 @@ def state(name: str) -> SafeString:
     """A state as shape and word. What no state is called may be anything that stands in a row, and is shown as such."""
     if not name.isascii():
         return shown(name, 80)
-    word = STATES[name].word if name in STATES else name.replace("_", " ")
-    return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+    return _state_html(name)
 
 
 @register.simple_tag
@@ -180,7 +179,14 @@ def lease_of(read: HasLease) -> dict[str, Any]:
     return {"lease": read.lease, "leases_known": read.leases_known}
 
 
+@lru_cache(maxsize=256)
+def _state_html(name: str) -> SafeString:
+    word = STATES[name].word if name in STATES else name.replace("_", " ")
+    return format_html('<span class="state is-{}">{} {}</span>', name, shape(name), word)
+
+
 @register.simple_tag
+@lru_cache(maxsize=256)
 def shape(name: str) -> SafeString:
     """The shape of a state; says nothing to a screen reader, so a word always stands beside it."""
     return format_html('<svg class="shape" aria-hidden="true"><use href="{}#{}"></use></svg>', static("shapes.svg"), name)

@@ -160,9 +160,8 @@ def test_back_from_the_pane_is_the_queue_as_it_was(records: RecallWriter, ana: U
     page.get_by_role("link", name="Email to b@example.com").click()
     expect(page).to_have_url(re.compile(r"tool=send_email&open=main/m-1/1$"))
 
-    with page.expect_event(
-        "load"
-    ):  # nothing is kept for Back: the page is asked for anew, and only then can one go forward from it
+    # Nothing is kept for Back: the page is asked for anew, and only then can one go forward from it.
+    with page.expect_event("load"):
         page.go_back()
 
     expect(page).to_have_url(re.compile(r"/\?tool=send_email$"))

@@ -126,14 +126,14 @@ def test_of_two_answers_at_one_moment_one_counts_and_the_other_is_told_who_was_f
 
     def press(caller: Api, decision: str) -> tuple[int, Any]:
         try:
-            both.wait(30)
+            both.wait(120)
             return caller.post(f"approvals/{row.approval_id}", {"decision": decision, "seen": row.digest})
         finally:
             connections.close_all()
 
     callers = [(api(ana), "approve"), (api(bea), "reject")]
     with ThreadPoolExecutor(2) as pool:
-        said = [one.result(60) for one in [pool.submit(press, *one) for one in callers]]
+        said = [one.result(120) for one in [pool.submit(press, *one) for one in callers]]
 
     first = Approval.objects.get()
     assert sorted(status for status, _ in said) == [200, 409]

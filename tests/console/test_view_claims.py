@@ -232,7 +232,7 @@ def test_the_hand_over_page_shows_only_what_is_mine(memory: RecordWriter, ana: U
     claim(refs[0], by=ana)
     claim(refs[1], by=bea)
     hand_over([refs[1]], to="ana", text="take this", handover_id="hand-over-1", by=bea)
-    add_note(refs[0], text="ask the bank", look_again_at=timezone.now(), note_id="note-00001", by=ana)
+    add_note(refs[0], text="ask the bank", look_again_at=timezone.now() + timedelta(hours=1), note_id="note-00001", by=ana)
     add_note(refs[0], text="not hers", look_again_at=None, note_id="note-00002", by=bea)
 
     page = text_of(browser(ana).get("/handover/").content.decode())
