@@ -410,7 +410,7 @@ def test_one_dead_connection_among_living_ones_does_not_make_a_store_silent() ->
 @pytest.fixture
 def unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The farewell of a connection has not arrived yet when it is taken: it is found out by asking."""
-    monkeypatch.setattr(postgres_connection, "_has_news", lambda connection: False)
+    monkeypatch.setattr(postgres_connection, "has_news", lambda connection: False)
 
 
 def end_all(recall: RecallWriter) -> None:
