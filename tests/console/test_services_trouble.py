@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import InternalError, OperationalError
 
 from actions.records import ActionRef
-from console.models import Decision
+from console.models import Decision, DecisionId
 from console.services import deliver as deliveries
 from console.services.decide import AnswerKind, DecisionRequest, decide, withdraw
 from console.services.deliver import claim_due, deliver
@@ -156,11 +156,12 @@ def test_a_console_database_that_fails_is_an_answer(
     memory: MemoryWriter, ana: User, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = memory.action("billing-7", 1)
-    monkeypatch.setattr("console.services.decide.bump", raising(error))
+    monkeypatch.setattr("console.services.decide.numbers_shown", raising(error))  # once its id is kept
     answer = decide(ref, a_request(), by=ana)
     assert answer.kind is AnswerKind.UNAVAILABLE
     assert "database" in answer.detail
     assert not Decision.objects.exists()
+    assert not DecisionId.objects.exists()
 
 
 # --- a store that is gone --------------------------------------------------------------------------------------------
