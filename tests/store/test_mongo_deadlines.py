@@ -50,14 +50,14 @@ class Far:
     def falls_silent(self, *, after: bytes | None = None) -> None:
         """Now, or once these bytes have been sent."""
         for store, timeouts in self.opened:
-            store._timeouts = timeouts
+            store._database._timeouts = timeouts
         self.proxy.swallow_after = after
         if after is None:
             self.proxy.swallows.set()
 
     def answers_again(self) -> None:
         for store, timeouts in self.opened:
-            store._timeouts = replace(timeouts, **PATIENT)
+            store._database._timeouts = replace(timeouts, **PATIENT)
         self.proxy.hang_up()
         self.proxy.swallows.clear()
 
@@ -138,7 +138,7 @@ def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> Callable[[MongoStore], None]
     """From now on no client of this store is looked for: whatever is asked of it is refused before."""
 
     def forbid(store: MongoStore) -> None:
-        monkeypatch.setattr(store._clients, "get", lambda: pytest.fail("its server was asked"))
+        monkeypatch.setattr(store._database._clients, "get", lambda: pytest.fail("its server was asked"))
 
     return forbid
 

@@ -93,11 +93,11 @@ def hasty(pair: MongoPair, address: str) -> Iterator[MongoStore]:
 @contextmanager
 def hurried(store: MongoStore, timeouts: Timeouts = HASTY) -> Iterator[None]:
     """While inside it has no more time than that; before and afterwards a slow machine is no failure."""
-    before, store._timeouts = store._timeouts, timeouts
+    before, store._database._timeouts = store._database._timeouts, timeouts
     try:
         yield
     finally:
-        store._timeouts = before
+        store._database._timeouts = before
 
 
 @pytest.fixture
