@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from local import processes
-from tests.demo.whole import PATIENCE, Demo, copy_of_the_tree
+from tests.demo.whole import PATIENCE, Demo, command_line, copy_of_the_tree
 
 pytestmark = pytest.mark.xdist_group("whole-demo")
 
@@ -42,7 +42,7 @@ def test_nothing_of_it_is_for_other_users_to_read(demo: Demo) -> None:
 
 
 def test_beat_is_a_process_of_its_own(demo: Demo) -> None:
-    lines = [process.cmdline() for process in psutil.Process(demo.process.pid).children()]
+    lines = [command_line(process).split() for process in psutil.Process(demo.process.pid).children()]
     assert [line for line in lines if "beat" in line]
     assert not [line for line in lines if "worker" in line and ("-B" in line or "--beat" in line)]
 

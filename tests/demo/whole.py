@@ -101,7 +101,7 @@ class Demo:
         drawn |= {name: outside[name] for name in ("mail_password", "payments_key", "tickets_token")}
         secrets = {*drawn.values(), self.said["token"], self.said["password"]}
         secrets |= {(self.folder / ".data" / file).read_text() for file in kept}
-        lines = [" ".join(process.cmdline()) for process in self.descendants()]
+        lines = [command_line(process) for process in self.descendants()]
         return [line for line in lines if any(secret in line for secret in secrets) or ("://" in line and "@" in line)]
 
     def end(self) -> tuple[int, list[str]]:
@@ -111,7 +111,15 @@ class Demo:
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(120)
         _, alive = psutil.wait_procs(started, timeout=60)
-        return code, [" ".join(process.cmdline())[:200] for process in alive]
+        return code, [command_line(process)[:200] for process in alive]
+
+
+def command_line(process: psutil.Process) -> str:
+    """Nothing of one that has just ended: a database's connections come and go."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 @contextmanager
