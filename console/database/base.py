@@ -121,6 +121,7 @@ class Few:
         if connection.silence is not own.silence:
             return  # of the process that this one was forked from
         if not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE:
+            connection.autocommit = True  # closed within a transaction that had asked nothing yet; the server is not asked
             with own.lock:
                 own.idle.append(connection)
         else:

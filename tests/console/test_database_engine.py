@@ -206,3 +206,21 @@ def test_the_time_of_a_page_is_one_for_all_stores_that_it_reads() -> None:
     with reads_within(0):
         assert ask_each([1, 2, 3], is_refused) == (True, True, True)
     assert ask_each([1, 2, 3], is_refused) == (False, False, False)
+
+
+def test_a_connection_closed_in_a_transaction_that_had_asked_nothing_begins_anew(far: Open) -> None:
+    """psycopg sends BEGIN with the first statement, so it is idle; whoever is given it next must not stand in that transaction."""
+    database = far()
+    pid = ask(database)
+    database.set_autocommit(False)
+    database.close()
+
+    other = far()
+
+    assert ask(other) == pid
+    assert other.get_autocommit()
+    with answered_within(60):
+        assert ask(far()) != pid
+    other.close()
+    with answered_within(60):
+        assert ask(far()) == pid
