@@ -104,7 +104,11 @@ def _folder() -> Path:
 def find(action: Any) -> Finding:
     """The resolver of the external tools: it reads the files. What is not there after the window did not happen."""
     found = [effect for effect in effects(action.tool) if effect["key"] == action.key]
-    matches = tuple(Match(object_id=f"{action.tool}-{effect['number']}", by=MatchedBy.KEY) for effect in found)
+    # Without a field to compare, what was found would wait for a person, who is not there.
+    matches = tuple(
+        Match(object_id=f"{action.tool}-{effect['number']}", by=MatchedBy.KEY, reference=str(effect["number"]))
+        for effect in found
+    )
     return Finding(reply=Reply.ANSWERED, matches=matches, canary=Canary.FOUND, is_complete=True, asked_at=0)
 
 
