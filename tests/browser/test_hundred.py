@@ -108,7 +108,8 @@ def clear(page: Page) -> str:
         outcome, reason = "later", "The cluster does not answer"
     else:
         outcome, reason = "done", "Seen in the channel"
-    begin(page, "f" if outcome == "failed" else "d")
+    press("f" if outcome == "failed" else "d")
+    expect(page.locator("#reason")).to_be_focused()
     if outcome == "later":
         press("Shift+Tab")
         press("ArrowDown")
@@ -127,17 +128,6 @@ def clear(page: Page) -> str:
         press("n")
         expect(page.locator("#decision .answer:not(.no-answer)")).to_have_count(0)
     return became
-
-
-def begin(page: Page, key: str) -> None:
-    """A key that comes while a part is drawn anew may find it gone: a person sees that nothing was chosen, and presses it once more."""
-    reason = page.locator("#reason")
-    page.keyboard.press(key)
-    try:
-        expect(reason).to_be_focused(timeout=5_000)
-    except AssertionError:
-        page.keyboard.press(key)
-        expect(reason).to_be_focused()
 
 
 def test_the_first_load_of_the_queue_is_small(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
