@@ -95,6 +95,7 @@ def clear(page: Page) -> str:
     """Read the opened action, decide it by what the world says of it, and go on to the next one; answers what became of it."""
     heading = page.locator("#action h1")
     expect(heading).to_be_visible()
+    expect(page.locator("[data-live=on]")).to_be_visible()  # a page of its own shows its heading before its script hears any key
     said = heading.inner_text()
     press = page.keyboard.press
     if "Invoice" in said or "found-" in said:
