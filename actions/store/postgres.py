@@ -82,6 +82,8 @@ from actions.store.postgres_rows import (
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
 MAX_DECODED_CHARS = 2_000
+LARGEST = 2**63 - 1
+"""Of PostgreSQL's integers; no turn's number has more than 18 digits."""
 
 
 class PostgresStore:
@@ -220,8 +222,9 @@ class PostgresStore:
         return self._database.read(read) if can_be_stored(agent) else None
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
-        params = {"agent": agent, "limit": limit, "before": before}
-        rows = self._read_records("list_turns", params) if can_be_stored(agent) else []
+        params = {"agent": agent, "limit": limit, "before": None if before is None else min(before, LARGEST)}
+        statement = "list_turns" if before is None else "list_turns_before"
+        rows = self._read_records(statement, params) if can_be_stored(agent) else []
         return tuple(decoded(decode_turn, record_id, text) for record_id, text in rows)
 
     def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
