@@ -78,6 +78,7 @@ from actions.store.postgres_rows import (
     read_instant,
     reading_of_row,
 )
+from actions.store.together import Together
 
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
@@ -102,6 +103,7 @@ class PostgresStore:
         self._entries = PostgresEntries(self._database, f"{self._address.schema}.{self._address.collection}")
         self._closing = PostgresClosing(self._database, self._entries, where=self._where())
         self._known: Tables | None = None
+        self._together = Together[ActionsRead]()
         # A queue is read again and again, and few of its rows have changed: each text is decoded once.
         self._decode_short = lru_cache(maxsize=MAX_DECODED)(action_by_values)
 
@@ -161,9 +163,10 @@ class PostgresStore:
             rows = connection.execute(self._actions_statement(tables, statuses, of_agent=agent is not None), params).fetchall()
             return ActionsRead(readings=tuple(map(self._listed, rows[:limit])), is_truncated=len(rows) > limit)
 
-        return (
-            self._database.read(read) if agent is None or can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
-        )
+        if agent is not None:
+            return self._database.read(read) if can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
+        key = frozenset(statuses), limit
+        return self._together.read(key, lambda: self._database.read(read), within_s=self._database.patience())
 
     def read_outputs(self, wanted: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Output | Unreadable]:
         keys = {output_id(agent, ref): (agent, ref) for agent, ref in wanted}
