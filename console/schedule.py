@@ -1,4 +1,7 @@
-"""What is due by itself, and when: names of tasks only, so that whoever keeps the time needs nothing of what they do."""
+"""What is due by itself, and when: names of tasks only, so that whoever keeps the time needs nothing of what they do.
+
+Nothing here is kept where beat runs: what must not be forgotten for a day, whatever restarts, is due by what the database says.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,6 @@ SCHEDULE: dict[str, dict[str, Any]] = {
     "ends": {"task": "console.tasks.sweep_ends", "schedule": 30.0, "options": {"expires": 25}},
     "notify": {"task": "console.tasks.sweep_notices", "schedule": 5.0, "options": {"expires": 10}},
     "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 3600.0, "options": {"expires": 1800}},
-    "verify": {"task": "console.tasks.verify_all", "schedule": 86_400.0, "options": {"expires": 3600}},
+    "verify": {"task": "console.tasks.verify_all", "schedule": 3600.0, "options": {"expires": 1800}},  # each history once a day
     "recheck": {"task": "console.tasks.recheck_failed", "schedule": 300.0, "options": {"expires": 240}},
 }

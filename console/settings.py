@@ -254,6 +254,8 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SOFT_TIME_LIMIT = 90
 CELERY_TASK_TIME_LIMIT = 120  # below the visibility time-out, else a slow task runs twice at once
 CELERY_TIMEZONE = "UTC"
+# In memory: a file that a kill left half written kept beat from ever starting again, and a new container has none.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_TIMEOUT = 3

@@ -205,8 +205,10 @@ def send_verifying(pks: Iterable[int]) -> None:
 
 @shared_task(name="console.tasks.verify_all")
 def verify_all() -> None:
-    """Once a day, whether anybody asks or not."""
+    """Each history once a day, whether anybody asks or not; one that could not be read, an hour later."""
     for chain in list_chains():
+        if not verification.is_due(chain.name):
+            continue
         row, is_new = verification.ask(chain.name, by="system beat")
         if is_new:
             verify.delay(row.pk)
