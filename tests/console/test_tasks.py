@@ -18,6 +18,7 @@ from celery import current_app
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
+from kombu import Connection
 from structlog.contextvars import bound_contextvars
 
 from actions.queries import get_action
@@ -30,6 +31,7 @@ from console.services.batches import items_showing
 from console.services.bulk import commit, draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.stores import get_store
+from local import valkey
 from tests.console.workers import SWEEPS, Worker, kill, lease_row_held, wait_for
 from tests.recall_writer import RecallWriter, RecordWriter
 
@@ -263,28 +265,26 @@ def test_each_history_is_verified_once_a_day_however_often_it_is_due(records: Re
 
 
 def test_beat_keeps_nothing_that_a_kill_could_leave_half_written(tmp_path: Path) -> None:
-    """A real one, beside the torn file of an earlier one: it starts, sends, and writes no file."""
-    torn = tmp_path / "celerybeat-schedule.dat"
+    """A real one, with a broker of its own, beside the torn file of an earlier one: it starts, sends, and writes no file."""
+    place = tmp_path / "place"
+    place.mkdir()
+    torn = place / "celerybeat-schedule.dat"
     torn.touch()
-    (tmp_path / "celerybeat-schedule.dir").write_text("'entries', (0, 400)\n")
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "console.settings",
-        "PYTHONPATH": str(ROOT),
-        "CELERY_BROKER_URL": "memory://",
-    }
-    line = [sys.executable, "-m", "celery", "--app", "console.beat", "beat", "--pidfile", "", "--loglevel", "info"]
-    log = tmp_path / "log"
-    with log.open("w") as lines:
-        beat = subprocess.Popen(line, env=environment, cwd=tmp_path, stdout=lines, stderr=lines)
-    try:
-        wait_for(lambda: beat.poll() is not None or "console.tasks.sweep" in log.read_text(), "beat's first word")
-        assert beat.poll() is None, log.read_text()
-    finally:
-        beat.terminate()
-        beat.wait(60)
+    (place / "celerybeat-schedule.dir").write_text("'entries', (0, 400)\n")
+    line = [sys.executable, "-m", "celery", "--app", "console.beat", "beat", "--pidfile", ""]
+    with valkey.start() as broker, (tmp_path / "log").open("w") as log:
+        own = {"DJANGO_SETTINGS_MODULE": "console.settings", "PYTHONPATH": str(ROOT), "CELERY_BROKER_URL": broker.url(0)}
+        beat = subprocess.Popen(line, env={**os.environ, **own}, cwd=place, stdout=log, stderr=log)
+        try:
+            with Connection(broker.url(0)) as connection:
+                client = connection.default_channel.client
+                wait_for(lambda: beat.poll() is not None or client.llen("celery") > 0, "a sweep that is sent")
+            assert beat.poll() is None, (tmp_path / "log").read_text()
+        finally:
+            beat.terminate()
+            beat.wait(60)
 
-    assert {file.name for file in tmp_path.iterdir()} == {"celerybeat-schedule.dat", "celerybeat-schedule.dir", "log"}
+    assert {file.name for file in place.iterdir()} == {"celerybeat-schedule.dat", "celerybeat-schedule.dir"}
     assert torn.read_bytes() == b""
 
 
