@@ -12,8 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool
-from langchain_core.tools import tool as as_tool
 from langgraph.types import Command, Interrupt, interrupt
 from pydantic import BaseModel, ValidationError
 
@@ -110,10 +108,12 @@ def check_edit(kind: RunType, tool: str, args: Mapping[str, Any]) -> list[str]:
 
     Read strictly, as JSON: a person who typed true or a text where an amount belongs did not mean a number, though pydantic would make one.
     """
+    from agents.langgraph.originals import original_of  # whose package imports this module
+
     declared = kind.tool(tool)
     if declared is None:
         return [f"run type {kind.name} has no tool {tool}"]
-    made = declared.tool if isinstance(declared.tool, BaseTool) else as_tool(declared.tool)
+    made = original_of(declared.tool)
     shown = {name for name in made.args if name != KEY_ARGUMENT}
     problems = [f"{name}: {tool} takes no such argument" for name in args if name not in shown]
     schema = made.args_schema

@@ -51,8 +51,13 @@ def original_of(tool: BaseTool | Callable[..., Any]) -> BaseTool:
 
 @lru_cache(maxsize=512)
 def _of_function(function: Callable[..., Any]) -> BaseTool:
-    """Made once, since its schema costs milliseconds and a step needs every tool of its run: whoever wraps it changes nothing in it."""
-    return as_tool(function)
+    """Made once, since its schema costs milliseconds and a step needs every tool of its run: whoever wraps it changes nothing in it.
+
+    LangChain refuses a function without a docstring, which would be in the middle of a run; the model then reads its name in words.
+    """
+    if (function.__doc__ or "").strip():
+        return as_tool(function)
+    return as_tool(description=getattr(function, "__name__", "tool").replace("_", " "))(function)
 
 
 def is_generator(tool: BaseTool) -> bool:

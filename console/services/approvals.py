@@ -258,6 +258,18 @@ def _checked(row: Approval, decision: str, args: Mapping[str, Any] | None, messa
     return _checked_edit(row, args) if args is not None else None
 
 
+def edit_problems(row: Approval, args: Mapping[str, Any]) -> tuple[str, ...]:
+    """What its tool does not take of these whole arguments, a sentence each, before anybody sends them. Nothing is said of a type that is gone:
+    `answer` refuses then."""
+    if type_of(row.run) is None:
+        return ()
+    try:
+        _checked_edit(row, args)
+    except InvalidAnswer as exc:
+        return exc.problems
+    return ()
+
+
 def _checked_edit(row: Approval, args: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = type_of(row.run)
     if kind is None:

@@ -32,6 +32,7 @@ from console.services.approvals import (
     InvalidAnswer,
     ProofNeeded,
     answer,
+    edit_problems,
     get_approval,
     needs_proof,
     pending_approvals,
@@ -127,6 +128,8 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
             return _again(request, found, said, "nothing is changed; approve it as it is, or change something")
         if "change" in sent:
             return _page(request, found, said)
+        if problems := edit_problems(found, args):
+            return _again(request, found, said, "; ".join(problems))
         if sent.get("reviewed") != reviewed:
             return _page(request, found, replace(said, edits=edits, reviewed=reviewed))
     try:

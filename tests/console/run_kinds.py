@@ -222,7 +222,16 @@ def _refund() -> RunType:
     def look_up(order: str) -> str:
         return order
 
-    def pay(order: str, amount: float, note: str = "", idempotency_key: str = "") -> str:
+    def pay(
+        order: str,
+        amount: float,
+        currency: str = "",
+        to: str = "",
+        note: str = "",
+        iban: str = "",
+        api_key: str = "",
+        idempotency_key: str = "",
+    ) -> str:
         return idempotency_key
 
     def take_back(order: str, idempotency_key: str = "") -> str:
