@@ -108,6 +108,7 @@ MIDDLEWARE = [
     "console.middleware.Denials",
     "console.middleware.KnownMethods",
     "console.middleware.SameOrigin",
+    "console.middleware.LineFeeds",
     "console.middleware.DrawnProblems",
     "axes.middleware.AxesMiddleware",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
@@ -252,7 +253,7 @@ def test_a_run_offers_what_can_be_done_about_it_and_asks_no_reason_for_nothing(
     html = browser(ana).get("/runs/run-1/").content.decode()
 
     assert {one for one in ("cancel", "resume", "restart", "done", "undo") if f"/runs/run-1/{one}/" in html} == offered
-    assert ('name="reason"' in html) is bool(offered)
+    assert ('class="choices"' in html) is bool(offered)  # without them the field for the reason is not shown
 
 
 def test_cancelling_says_why_and_leads_back(ana: User) -> None:
@@ -266,6 +267,19 @@ def test_cancelling_says_why_and_leads_back(ana: User) -> None:
     again = browser(ana).post("/runs/run-1/cancel/", {"reason": "once more"})
     assert again.status_code == 409
     assert "once more" in again.content.decode()
+
+
+def test_a_reason_of_several_lines_is_kept_as_it_was_typed(ana: User) -> None:
+    """A browser sends two characters for each line feed."""
+    run = a_run("run-1")
+    typed = urlencode({"reason": "wrong customer\r\nasked by phone"})
+    browser(ana).post("/runs/run-1/cancel/", typed, content_type="application/x-www-form-urlencoded")
+
+    run.refresh_from_db()
+    assert run.cancel_reason == "wrong customer\nasked by phone"
+    html = browser(ana).get("/runs/run-1/").content.decode()
+    assert "wrong customer\nasked by phone" in html
+    assert "\\r" not in html
 
 
 def test_restarting_shows_the_new_run_and_warns_before(memory: RecordWriter, ana: User) -> None:
@@ -450,6 +464,7 @@ def test_what_would_be_taken_back_is_shown_first_and_begun_once(memory: RecordWr
     again = client.post("/runs/run-1/undo/", form)
     assert again.status_code == 409
     assert "paid twice" in again.content.decode()
+    assert "Take back" not in text_of(again.content.decode().split('id="begin-title"')[1])  # there is nothing that it could begin
     assert "being taken back" in text_of(client.get("/runs/run-1/").content.decode())
 
 
