@@ -36,13 +36,14 @@ from console.models import (
     DecisionState,
     ItemState,
 )
-from console.services.answers import Answer, AnswerKind
+from console.services.answers import DATABASE_TROUBLE, Answer, AnswerKind
 from console.services.bulk import BatchCommitted, BulkRefused
-from console.services.decide import DATABASE_TROUBLE, DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
 from console.services.deliver import as_column
 from console.services.denials import leave_denial
 from console.services.evidence import find_contradiction, is_proof, telling_verdicts
 from console.services.gates import is_confirmed
+from console.services.withdraw import withdraw
 from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)

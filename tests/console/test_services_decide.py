@@ -15,9 +15,11 @@ from actions.errors import InvalidDecision
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.models import Change, Decision, DecisionState, Note
-from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, preview, withdraw
+from console.services.answers import Answer, AnswerKind
+from console.services.decide import DecisionRequest, decide, preview
 from console.services.decisions import current_decisions, latest_notes, list_pending
 from console.services.deliver import attempt, claim_due, deliver
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.conftest import Cast, MemoryWriter
 from tests.recall_writer import RecordWriter

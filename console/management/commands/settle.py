@@ -14,7 +14,8 @@ from console.access import Right, has_any_role, may_somewhere
 from console.checks import recent_check
 from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
-from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, end_of_request
+from console.services.answers import Answer, AnswerKind
+from console.services.decide import DecisionRequest, decide, end_of_request
 
 _GOOD = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.PROPOSED, AnswerKind.HELD, AnswerKind.WAITING})
 
