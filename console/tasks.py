@@ -29,7 +29,7 @@ from console.services import (
     undoing,
     verification,
 )
-from console.services import correct as corrections
+from console.services import correction_delivery as corrections
 from console.services import deliver as deliveries
 from console.services.sweeps import SWEEP, note_sweep
 from console.stores import list_chains

@@ -14,7 +14,8 @@ from actions.records import ActionRef
 from console.access import Right, has_any_role, may_somewhere
 from console.management.base import Command as Base
 from console.management.base import misused, printable, refuse, store_named, user_named
-from console.services.correct import CorrectionKind, CorrectionRequest, correct_end
+from console.services.correct import CorrectionRequest, correct_end
+from console.services.correction_answers import CorrectionKind
 
 _GOOD = frozenset({CorrectionKind.WRITTEN, CorrectionKind.REPEATED, CorrectionKind.WAITING, CorrectionKind.PROPOSED})
 
