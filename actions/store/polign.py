@@ -42,12 +42,13 @@ from actions.store.codec import (
     decode_pointer,
     decode_turn,
     decode_working_state,
+    decoded,
     head_id,
     output_id,
 )
 from actions.store.deadlines import Timeouts
 from actions.store.polign_http import NOT_FOUND, Address, Server, parse_address
-from actions.store.polign_records import OVERLAP, PAGE, PolignRecords, can_be_stored, decoded, number_of
+from actions.store.polign_records import OVERLAP, PAGE, PolignRecords, can_be_stored, number_of
 from actions.store.polign_steps import PolignHands
 from actions.store.postgres_entries import PostgresEntries, open_entries
 from actions.store.steps import correct_in_steps, settle_in_steps

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from actions.errors import RecordUnreadable, StoreUnavailable, StoreUnusable
-from actions.records import Unreadable
-from actions.store.codec import Metadata, unreadable
+from actions.errors import StoreUnavailable, StoreUnusable
+from actions.rules import is_utf8
+from actions.store.codec import Metadata
 from actions.store.polign_http import NOT_FOUND, Answer, Server
 from actions.times import Instant
 
@@ -151,14 +151,6 @@ def number_of(record_id: str) -> int:
     return int(match[1]) if match else -1
 
 
-def decoded(decode: Callable[[str, object], T], record_id: str, metadata: Metadata) -> T | Unreadable:
-    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
-    try:
-        return decode(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
-
-
 def _with_numbers(metadata: Metadata) -> Metadata:
     """Metadata of which every value came as a text, with those that Recall keeps as numbers as numbers."""
     return {
@@ -169,4 +161,4 @@ def _with_numbers(metadata: Metadata) -> Metadata:
 
 def can_be_stored(text: str) -> bool:
     """Whether a record could have such an id at all. What cannot be is not there."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+    return is_utf8(text)

@@ -12,10 +12,20 @@ from actions.errors import ActionNotFound, LeaseLive, StoreUnavailable, StoreUnu
 from actions.keys import args_ref
 from actions.records import Action, ActionRef, Lease, Unreadable
 from actions.store.closing import Closing, whole_args
-from actions.store.codec import Metadata, action_id, decode_action, decode_output, decode_turn, head_id, output_id, turn_id
+from actions.store.codec import (
+    Metadata,
+    action_id,
+    decode_action,
+    decode_output,
+    decode_turn,
+    decoded,
+    head_id,
+    output_id,
+    turn_id,
+)
 from actions.store.deadlines import Timeouts
 from actions.store.polign_http import CONFLICT, NOT_FOUND, Answer, Server
-from actions.store.polign_records import PolignRecords, decoded, number_of
+from actions.store.polign_records import PolignRecords, number_of
 from actions.store.steps import Found, Held
 from actions.times import SECOND, Instant, parse_rfc3339
 

@@ -16,6 +16,7 @@ from django.db import DatabaseError
 from django.http import Http404
 
 from actions.errors import ActionsError
+from actions.rules import is_utf8
 from console.services.denials import leave_denial
 from console.stores import ActionStore, UnknownStore, get_store, list_stores
 from console.trouble import name_of
@@ -134,11 +135,6 @@ def user_named(name: str) -> User:
     if not user.is_active:
         misused(f"user {name!r} is not active")
     return user
-
-
-def is_utf8(text: str) -> bool:
-    """False for what Python makes of bytes that are no UTF-8: half surrogate pairs, which no database keeps."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def printable(text: str) -> str:
