@@ -143,9 +143,9 @@ class PolignStore:
     def read_actions(self, statuses: Collection[ActionStatus], *, limit: int, agent: str | None = None) -> ActionsRead:
         if not statuses or not can_be_stored(agent or ""):
             return ActionsRead(readings=(), is_truncated=False)
-        wanted = {"record": "action", "status": {"$in": sorted(status.value for status in statuses)}}
-        of_agent = {} if agent is None else {"recall_agent": agent}
-        listed = self._records.list_records(wanted | of_agent, limit=limit, until=self._server.until())
+        wanted: dict[str, object] = {"record": "action", "status": {"$in": sorted(status.value for status in statuses)}}
+        wanted |= {} if agent is None else {"recall_agent": agent}
+        listed = self._records.list_records(wanted, limit=limit, until=self._server.until())
         return ActionsRead(
             readings=tuple(_reading(record_id, metadata, listed.at) for record_id, metadata in listed.rows),
             is_truncated=listed.total > limit,
