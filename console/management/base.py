@@ -17,6 +17,7 @@ from django.http import Http404
 
 from actions.errors import ActionsError
 from actions.rules import is_utf8
+from console.access import Right, has_any_role, may_somewhere
 from console.services.denials import leave_denial
 from console.stores import ActionStore, UnknownStore, get_store, list_stores
 from console.trouble import name_of
@@ -135,6 +136,14 @@ def user_named(name: str) -> User:
     if not user.is_active:
         misused(f"user {name!r} is not active")
     return user
+
+
+def require_reader(user: User, store: str) -> None:
+    """Whoever sits at a shell is told why they see nothing of a store; a page says 404 to strangers. Raises PermissionDenied."""
+    if not has_any_role(user):
+        raise PermissionDenied(f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one")
+    if not may_somewhere(user, Right.READ, store=store):
+        raise PermissionDenied(f"user {user.get_username()} has no role in store {store}; their roles are limited to others")
 
 
 def printable(text: str) -> str:
