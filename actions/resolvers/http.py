@@ -33,6 +33,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9._@-]{1,200}", re.ASCII)
 
 
 def build(name: str, settings: Mapping[str, str], secrets: Mapping[str, str], allowed: Allowed) -> Resolver:
+    """As `build_resolver`, of the kind `http`."""
     definition = read_definition(settings, secrets, allowed)
     return HttpResolver(name=name, proves_absence=definition.proves_absence, definition=definition)
 

@@ -30,6 +30,7 @@ from console.services.deliver import (
     bound_waiting,
     while_alive,
 )
+from console.services.due import take_due
 from console.services.incidents import announce_incident, open_for_correction
 from console.services.settle_line import tell_correction
 from console.stores import UnknownStore, get_store
@@ -82,13 +83,10 @@ def deliver_correction(pk: int) -> Correction | None:
 
 
 def claim_due_corrections(limit: int) -> list[int]:
-    """Take up to `limit` corrections whose time has come, and put them off: two sweeps never take the same one."""
+    """Take up to `limit` corrections whose time has come, oldest first, and put them off by CLAIM, as `take_due` does."""
     now = timezone.now()
-    with transaction.atomic():
-        due = Correction.objects.filter(state=CorrectionState.WAITING, next_try_at__lte=now).order_by("next_try_at", "pk")
-        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
-        Correction.objects.filter(pk__in=pks, state=CorrectionState.WAITING).update(next_try_at=now + CLAIM)
-    return pks
+    due = Correction.objects.filter(state=CorrectionState.WAITING, next_try_at__lte=now).order_by("next_try_at", "pk")
+    return take_due(due, limit, next_try_at=now + CLAIM)
 
 
 def lock_correction(pk: int, *, wait: bool) -> Correction | None:

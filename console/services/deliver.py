@@ -43,6 +43,7 @@ from actions.times import SECOND, format_rfc3339
 from console.models import PENDING_STATES, Decision, DecisionState, WrittenBy
 from console.services.changes import bump
 from console.services.claimed import end_claims
+from console.services.due import take_due
 from console.services.gates import Gates
 from console.services.journal import enter_beside
 from console.services.settle_line import tell_attempt
@@ -151,16 +152,10 @@ def deliver(pk: int) -> Decision | None:
 
 
 def claim_due(limit: int) -> list[int]:
-    """Take up to `limit` decisions whose time has come, oldest first, and put them off by CLAIM: two sweeps never take the same one.
-
-    A task that is lost on the way costs only that time.
-    """
+    """Take up to `limit` decisions whose time has come, oldest first, and put them off by CLAIM, as `take_due` does."""
     now = timezone.now()
-    with transaction.atomic():
-        due = Decision.objects.filter(state__in=PENDING_STATES, next_try_at__lte=now).order_by("next_try_at", "pk")
-        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
-        Decision.objects.filter(pk__in=pks, state__in=PENDING_STATES).update(next_try_at=now + CLAIM)
-    return pks
+    due = Decision.objects.filter(state__in=PENDING_STATES, next_try_at__lte=now).order_by("next_try_at", "pk")
+    return take_due(due, limit, next_try_at=now + CLAIM)
 
 
 def kept_before(gates: Gates, item: ActionItem) -> dict[str, Any]:
@@ -260,6 +255,7 @@ def turn_of(entry: Entry) -> int | None:
 
 
 def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: WrittenBy, why: str = "") -> None:
+    """Keep of a locked row that it stands in its store, and end the claims on its action. In the caller's transaction."""
     end_claims(row.ref)
     _change(
         row,
