@@ -289,7 +289,7 @@ RUN_STORE_URL = env.text("RUN_STORE_URL", "")
 
 # --- Resolvers --------------------------------------------------------------------------------------------------------
 
-RESOLVER_SWEEP_S = 2.0  # as celery.py schedules it
+RESOLVER_SWEEP_S = 2.0  # as schedule.py has it
 RESOLVER_CLAIM_S = 30  # whoever asks longer has died; a resolver's own limit is 10 s, a store's too
 # Dotted paths that a `python` resolver may name, and host or host:port that may be asked over http or in a private network.
 RESOLVER_CALLABLES = tuple(env.words("RESOLVER_CALLABLES"))
@@ -308,7 +308,6 @@ SPAN_EXPORT_S = 3.0  # a collector that hangs; the end of a process waits for tw
 
 # --- Notifications ----------------------------------------------------------------------------------------------------
 
-NOTIFY_SWEEP_S = 5.0  # as celery.py schedules it
 NOTIFY_WEBHOOK_S = 10.0  # one message to one address, from look-up to the last byte
 
 # --- Logging: one line each, never the arguments of an action ---------------------------------------------------------

@@ -21,6 +21,7 @@ from console.services import (
     incidents,
     inquiries,
     looks,
+    notices,
     notifications,
     passwords,
     resolve,
@@ -28,7 +29,7 @@ from console.services import (
     undoing,
     verification,
 )
-from console.services import correct as corrections
+from console.services import correction_delivery as corrections
 from console.services import deliver as deliveries
 from console.services.sweeps import SWEEP, note_sweep
 from console.stores import list_chains
@@ -149,7 +150,7 @@ def recheck_failed() -> None:
     """
     inquiries.recheck_failed()
     incidents.sweep_incidents()
-    notifications.prune()
+    notices.prune()
     note_sweep("recheck")
 
 
@@ -164,7 +165,7 @@ def sweep_ends() -> None:
 @shared_task(name="console.tasks.sweep_notices")
 def sweep_notices() -> None:
     """Find what people want to be told, and send a task for each channel whose turn it is."""
-    notifications.find()
+    notices.find()
     for pk in notifications.due_channels():
         notify.delay(pk)
     note_sweep("notify")

@@ -53,6 +53,7 @@ from actions.store import mongo_agents, mongo_closing, mongo_records, mongo_setu
 from actions.store import mongo_documents as shapes
 from actions.store.base import check_epoch
 from actions.store.closing import (
+    ENDINGS,
     Closing,
     answer_repeat,
     check_correctable,
@@ -303,7 +304,8 @@ class MongoStore:
                 raise ActionNotFound(ref)
             found = mongo_closing.look_at_action(self._database, db, place, ref, session)
             action = readable(found.action)
-            told = check_correctable(ref, action, self._entries.list_endings_on(db, ref, session), entry, basis=basis)
+            endings = self._entries.list_endings_on(db, ref.agent, ref.seq, ENDINGS, session)
+            told = check_correctable(ref, action, endings, entry, basis=basis)
             if isinstance(told, Settled):
                 return told
             if found.lease is not None and found.lease.is_live:

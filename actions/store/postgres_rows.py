@@ -7,10 +7,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from actions.errors import RecordUnreadable
 from actions.records import Action, Entry, Lease, Link, Reading, Unreadable
+from actions.rules import is_utf8
+from actions.store import codec
 from actions.store.audit import read_entry
-from actions.store.codec import decode_action, load_metadata, unreadable
+from actions.store.codec import decode_action, load_metadata
 from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
 
 T = TypeVar("T")
@@ -69,24 +70,17 @@ def action_by_values(
         "epoch": float(epoch) if "." in epoch else int(epoch),
         "body": body,
     }
-    return _told(decode_action, record_id, metadata)
+    return codec.decoded(decode_action, record_id, metadata)
 
 
 def decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
-    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
-    return _told(decode, record_id, load_metadata(text))
-
-
-def _told(decode: Callable[[str, object], T], record_id: str, metadata: object) -> T | Unreadable:
-    try:
-        return decode(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
+    """As `codec.decoded`, from the JSON text of its metadata."""
+    return codec.decoded(decode, record_id, load_metadata(text))
 
 
 def can_be_stored(text: str) -> bool:
     """Whether PostgreSQL could hold such a text at all: no NUL, no half of a surrogate pair. What it cannot hold is not there."""
-    return "\x00" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    return "\x00" not in text and is_utf8(text)
 
 
 def entry_columns(entry: Entry) -> dict[str, Any]:

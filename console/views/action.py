@@ -28,7 +28,8 @@ from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
 from console.services.asking import open_calls_of
 from console.services.claimed import find_claim, renew
-from console.services.correct import show_proposed_correction, standing_correction
+from console.services.correction_approval import show_proposed_correction
+from console.services.corrections import standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
 from console.services.verdicts import verdicts_of

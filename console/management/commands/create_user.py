@@ -11,8 +11,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandParser
 from django.db import IntegrityError, transaction
 
+from actions.rules import is_utf8
 from console.management.base import Command as Base
-from console.management.base import is_utf8, misused, refuse
+from console.management.base import misused, refuse
 from console.services import journal
 from console.services.people import added
 

@@ -8,8 +8,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
+from actions.rules import is_utf8
 from console.management.base import Command as Base
-from console.management.base import is_utf8, misused, refuse
+from console.management.base import misused, refuse
 from console.services.tokens import revoke_agent_tokens, revoke_token, revoke_user_tokens
 
 _STDIN = "-"
