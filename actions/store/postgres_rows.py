@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
@@ -18,6 +19,7 @@ T = TypeVar("T")
 SEARCHABLE = ("kind", "actor", "agent", "seq", "tool", "decision_id", "outcome")
 """The columns beside an entry's text, apart from its time."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 
 
@@ -86,7 +88,7 @@ def _told(decode: Callable[[str, object], T], record_id: str, metadata: object) 
 
 def can_be_stored(text: str) -> bool:
     """Whether PostgreSQL could hold such a text at all: no NUL, no half of a surrogate pair. What it cannot hold is not there."""
-    return "\x00" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    return "\x00" not in text and _SURROGATE.search(text) is None
 
 
 def entry_columns(entry: Entry) -> dict[str, Any]:

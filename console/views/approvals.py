@@ -37,6 +37,7 @@ from console.services.approvals import (
     pending_approvals,
     why_not_answer,
 )
+from console.services.around import what_is_around
 from console.store_news import told
 from console.stores import UnknownStore, get_store
 from console.texts import take_texts
@@ -64,7 +65,7 @@ def approvals(request: HttpRequest) -> HttpResponse:
 
 def waiting_context(request: HttpRequest) -> dict[str, Any]:
     """The section below the queue: oldest first, only what this person may see."""
-    rows = pending_approvals(by=user_of(request), limit=LISTED)
+    rows = pending_approvals(by=user_of(request), limit=LISTED) if what_is_around(request.user).approvals else ()
     if not rows:
         return {"approval_lines": (), "has_run_types": bool(settings.RUN_TYPES)}
     rules, known = read_rules(), known_types()
