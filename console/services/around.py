@@ -67,6 +67,8 @@ class There(NamedTuple):
 
 
 _NOTHING = There(*[False] * len(There._fields))
+EVERYTHING = There(*[True] * len(There._fields))
+"""For whoever has not asked: each is read, and may be empty."""
 _THERE = """
 WITH wanted AS (SELECT * FROM unnest(%s::varchar[], %s::varchar[], %s::bigint[]) AS w (store, agent, seq))
 SELECT EXISTS (SELECT FROM wanted JOIN console_claim AS c USING (store, agent, seq) WHERE c.ended_at IS NULL),

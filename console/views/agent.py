@@ -26,6 +26,7 @@ from console.htmx import render_part
 from console.run_reading import run_of_agent
 from console.services.aftermath import aftermaths
 from console.services.agents import list_agents
+from console.services.around import what_is_around
 from console.services.briefing import next_briefing
 from console.services.evict import is_waited_for
 from console.services.sightings import holders_of
@@ -112,7 +113,7 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "may_ask_all": any(i.action and may(request.user, Right.SETTLE, store=store, tool=i.action.tool) for i in open_actions),
         "is_newest": is_newest,
         "may_evict": _may_evict(request, store, found),
-        "run": run_of_agent(store, agent, request.user),
+        "run": run_of_agent(store, agent, request.user) if what_is_around(request.user).runs else None,
         "may_export": may(request.user, Right.EXPORT, store=store),
     }
     return render_part(request, "agents/agent.html", "agents/_agent.html", context)

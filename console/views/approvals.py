@@ -37,7 +37,6 @@ from console.services.approvals import (
     pending_approvals,
     why_not_answer,
 )
-from console.services.around import what_is_around
 from console.store_news import told
 from console.stores import UnknownStore, get_store
 from console.texts import take_texts
@@ -63,9 +62,9 @@ def approvals(request: HttpRequest) -> HttpResponse:
     return render_part(request, "approvals/approvals.html", "approvals/_waiting.html", waiting_context(request))
 
 
-def waiting_context(request: HttpRequest) -> dict[str, Any]:
-    """The section below the queue: oldest first, only what this person may see."""
-    rows = pending_approvals(by=user_of(request), limit=LISTED) if what_is_around(request.user).approvals else ()
+def waiting_context(request: HttpRequest, *, is_any: bool = True) -> dict[str, Any]:
+    """The section below the queue: oldest first, only what this person may see. `is_any` False: none waits, so none is read."""
+    rows = pending_approvals(by=user_of(request), limit=LISTED) if is_any else ()
     if not rows:
         return {"approval_lines": (), "has_run_types": bool(settings.RUN_TYPES)}
     rules, known = read_rules(), known_types()

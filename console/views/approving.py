@@ -18,7 +18,6 @@ from console.identity import confirmed_at
 from console.models import Decision, DecisionState
 from console.services.answers import Answer, AnswerKind
 from console.services.approve import approve, break_glass, turn_down
-from console.services.around import what_is_around
 from console.services.decisions import list_proposed
 from console.services.deliver import as_column
 from console.views.gate import only_post, signed_in, user_of
@@ -93,10 +92,10 @@ def proposals(request: HttpRequest) -> HttpResponse:
     return render_part(request, "decisions/proposals.html", "decisions/_proposals.html", proposals_context(request))
 
 
-def proposals_context(request: HttpRequest) -> dict[str, Any]:
-    """The section below the queue: only what this person may see, and first what they may approve."""
+def proposals_context(request: HttpRequest, *, is_any: bool = True) -> dict[str, Any]:
+    """The section below the queue: only what this person may see, and first what they may approve. `is_any` False: none waits, so none is read."""
     return {
-        "proposals": list_proposed(request.user) if what_is_around(request.user).proposals else (),
+        "proposals": list_proposed(request.user) if is_any else (),
         "may_approve_somewhere": may_somewhere(request.user, Right.APPROVE),
     }
 

@@ -151,7 +151,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "narrows": not batch_id and filters.narrows(wanted, [store.name for store in stores]),
     }
     if not wants_partial(request):
-        context |= waiting_context(request) | proposals_context(request)
+        context |= waiting_context(request, is_any=around.approvals) | proposals_context(request, is_any=around.proposals)
     if opened and not wants_partial(request):
         context |= _opened(request, opened)
     return render_part(request, "queue/queue.html", "queue/_list.html", context)
