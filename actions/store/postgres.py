@@ -68,6 +68,7 @@ from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, Timeou
 from actions.store.postgres_database import Database, Row
 from actions.store.postgres_entries import DecisionIdTaken, PostgresEntries
 from actions.store.postgres_rows import (
+    MAX_DECODED_CHARS,
     action_by_values,
     can_be_stored,
     decoded,
@@ -81,7 +82,6 @@ from actions.store.postgres_rows import (
 
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
-MAX_DECODED_CHARS = 2_000
 
 
 class PostgresStore:
