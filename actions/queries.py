@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from actions.arguments import Arguments, parse_arguments
 from actions.digests import action_digest, claim_digest
@@ -47,6 +47,9 @@ COUNTED_UP_TO = 1_000
 
 MAX_SEARCHED_CHARS = 1_000
 """Of arguments up to so long, the words stay that a text is looked for in: whoever types looks again and again, and redacting is the work."""
+
+MAX_KEPT_CHARS, KEPT_ITEMS = 4_000, 1_000
+"""Of actions whose texts are together so long, what is made of them stays for so many: the pages of the queue that people look at."""
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 _UNREADABLE_RANK = 9  # after everything that can be decided here
@@ -299,9 +302,7 @@ def make_item(
             claim="",
         )
     output = outputs.get((action.agent, action.args_ref)) if action.args_ref else None
-    whole = output.content if output else action.args
-    rule = rules.of(action.tool)
-    arguments = redacted_arguments(whole, rule.redacted)
+    made = _made_of(action, output.content if output else action.args, rules.of(action.tool))
     return ActionItem(
         store=store.name,
         agent=action.agent,
@@ -312,14 +313,43 @@ def make_item(
         lease=reading.lease,
         leases_known=store.leases_known,
         read_at=reading.read_at,
-        arguments=arguments,
+        arguments=made.arguments,
         is_args_missing=bool(action.args_ref) and output is None,
-        facts=facts_of(
-            redact_text(action.tool), action.action_class, arguments, rule, risk=risk_of(action.tool, action.args, rule)
-        ),
+        facts=made.facts,
+        digest=made.digest,
+        claim=made.claim,
+    )
+
+
+class _Made(NamedTuple):
+    """What is made of an action's texts alone, whoever looks and whenever."""
+
+    arguments: Arguments
+    facts: Facts
+    digest: str
+    claim: str
+
+
+def _made_of(action: Action, whole: str, rule: ToolRule) -> _Made:
+    if len(action.tool) + len(action.args) + len(whole) > MAX_KEPT_CHARS:
+        return _make(action, whole, rule)
+    texts = (action.tool, action.args, whole, action.key)
+    others = (action.action_class, action.status, action.epoch, rule)
+    return _kept.get(texts, others, lambda: _make(action, whole, rule))
+
+
+def _make(action: Action, whole: str, rule: ToolRule) -> _Made:
+    arguments = redacted_arguments(whole, rule.redacted)
+    risk = risk_of(action.tool, action.args, rule)
+    return _Made(
+        arguments=arguments,
+        facts=facts_of(redact_text(action.tool), action.action_class, arguments, rule, risk=risk),
         digest=action_digest(action, whole),
         claim=claim_digest(action, whole),
     )
+
+
+_kept = Kept[_Made](KEPT_ITEMS)
 
 
 def parse_states(names: Iterable[str]) -> frozenset[ActionState]:

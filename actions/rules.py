@@ -16,10 +16,9 @@ MAX_ERROR_CHARS = 8_000
 SETTLED_STATUSES = frozenset({ActionStatus.DONE, ActionStatus.FAILED, ActionStatus.ABANDONED})
 """The ends that a decision may write. `unknown` is no decision: the record says so already."""
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 # Look like a space or like nothing at all, though Unicode calls them letters or symbols.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 _CLOSED = {
     ActionStatus.DONE: ActionState.DONE,

@@ -68,6 +68,7 @@ from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, Timeou
 from actions.store.postgres_database import Database, Row
 from actions.store.postgres_entries import DecisionIdTaken, PostgresEntries
 from actions.store.postgres_rows import (
+    MAX_DECODED_CHARS,
     action_by_values,
     can_be_stored,
     decoded,
@@ -82,7 +83,6 @@ from actions.store.together import Together
 
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
-MAX_DECODED_CHARS = 2_000
 LARGEST = 2**63 - 1
 """Of PostgreSQL's integers; no turn's number has more than 18 digits."""
 

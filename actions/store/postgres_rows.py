@@ -19,6 +19,9 @@ T = TypeVar("T")
 SEARCHABLE = ("kind", "actor", "agent", "seq", "tool", "decision_id", "outcome")
 """The columns beside an entry's text, apart from its time."""
 
+MAX_DECODED_CHARS = 2_000
+"""Only of texts so short it is kept what they were decoded to."""
+
 _FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 
 
@@ -75,7 +78,15 @@ def action_by_values(
 
 def decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
     """As `codec.decoded`, from the JSON text of its metadata."""
+    # A page refreshes by itself, and few of the records on it have changed: each short text is decoded once.
+    return _decoded_once(decode, record_id, text) if len(text) <= MAX_DECODED_CHARS else _decoded(decode, record_id, text)
+
+
+def _decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
     return codec.decoded(decode, record_id, load_metadata(text))
+
+
+_decoded_once = lru_cache(maxsize=2_000)(_decoded)
 
 
 def can_be_stored(text: str) -> bool:

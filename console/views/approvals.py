@@ -63,9 +63,9 @@ def approvals(request: HttpRequest) -> HttpResponse:
     return render_part(request, "approvals/approvals.html", "approvals/_waiting.html", waiting_context(request))
 
 
-def waiting_context(request: HttpRequest) -> dict[str, Any]:
-    """The section below the queue: oldest first, only what this person may see."""
-    rows = pending_approvals(by=user_of(request), limit=LISTED)
+def waiting_context(request: HttpRequest, *, is_any: bool = True) -> dict[str, Any]:
+    """The section below the queue: oldest first, only what this person may see. `is_any` False: none waits, so none is read."""
+    rows = pending_approvals(by=user_of(request), limit=LISTED) if is_any else ()
     if not rows:
         return {"approval_lines": (), "has_run_types": bool(settings.RUN_TYPES)}
     rules, known = read_rules(), known_types()
