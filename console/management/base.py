@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import re
@@ -134,6 +135,14 @@ def user_named(name: str) -> User:
     if not user.is_active:
         misused(f"user {name!r} is not active")
     return user
+
+
+def shell_user() -> str:
+    """Who sits at this shell; where the machine has no name for them, as a container may not, their number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def is_utf8(text: str) -> bool:

@@ -14,10 +14,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
 
 from actions.resolvers.base import Reply
 from console import tasks, urls
 from console.models import CheckpointDelivery, Decision, Inquiry, StoredCheckpoint, StoreLook, Sweep, Tally, Verification
+from console.schedule import SCHEDULE
 from console.services import resolve, tallies
 from console.services.asking import request_asking
 from console.services.looks import look_at_stores
@@ -169,8 +171,8 @@ def test_sweeps_tell_when_they_ran_and_that_beat_is_alive(memory: RecordWriter, 
         sweep()
     found = scrape(ana)
     ages = found.of("settle_sweep_age_seconds")
-    assert set(ages) == {"sweep", "ask", "ends", "notify", "recheck", "verify"}
-    assert max(ages.values()) < 60
+    assert set(ages) == set(SCHEDULE)  # also those that never ran: an alert on a number that is not there never fires
+    assert max(ages[name] for name in ("sweep", "ask", "ends", "notify", "recheck", "verify")) < 60
     assert found["settle_beat_alive"] == 1
 
     Sweep.objects.update(ran_at=timezone.now() - timedelta(minutes=5))
@@ -178,6 +180,94 @@ def test_sweeps_tell_when_they_ran_and_that_beat_is_alive(memory: RecordWriter, 
     found = scrape(ana)
     assert found["settle_sweep_age_seconds", "sweep"] >= 300
     assert found["settle_beat_alive"] == 0
+
+
+def test_what_never_ran_is_as_old_as_the_last_migration_and_is_no_sign_of_life(ana: User) -> None:
+    Sweep.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE django_migrations SET applied = now() - interval '3 days' WHERE app = 'console'")
+        cursor.execute("UPDATE django_migrations SET applied = now() - interval '2 hours' WHERE name = '0017_corrections_by_two'")
+
+    found = scrape(ana)
+
+    assert all(7_200 <= age < 7_300 for age in found.of("settle_sweep_age_seconds").values())
+    assert found["settle_beat_alive"] == 0
+
+
+@pytest.mark.parametrize("name", ["verify", "checkpoints"])
+def test_what_is_rare_is_due_by_the_database_and_not_by_how_long_beat_has_been_up(
+    memory: RecordWriter, ana: User, api: Callable[[User], Api], name: str
+) -> None:
+    task, rows, every = {
+        "verify": (tasks.verify_all, Verification.objects, timedelta(days=1)),
+        "checkpoints": (tasks.sign_checkpoints, StoredCheckpoint.objects, timedelta(hours=1)),
+    }[name]
+    assert SCHEDULE[name]["schedule"] <= 600  # a beat that is replaced every day comes to it
+
+    def enter(number: int) -> None:
+        memory.action("billing-7", number)
+        api(ana).post(
+            f"actions/main/billing-7/{number}/decision", {"outcome": "done", "reason": "seen", "decision_id": f"d-{number:08}"}
+        )
+
+    counts = []
+    for number, ago in enumerate((None, timedelta(0), every - timedelta(minutes=1), every), start=1):
+        enter(number)
+        if ago is not None:
+            Sweep.objects.filter(name=name).update(ran_at=timezone.now() - ago)
+        Verification.objects.update(finished_at=timezone.now())
+        task()
+        counts.append(rows.filter(name="main").count())
+
+    assert counts == [1, 1, 1, 2]
+
+
+def test_how_long_a_second_person_is_awaited(memory: RecordWriter, ana: User, api: Callable[[User], Api]) -> None:
+    assert scrape(ana).of("settle_awaiting_person_seconds") == {"decision": 0, "correction": 0, "approval": 0}
+    for seq in (1, 2):
+        memory.action("billing-7", seq)
+        api(ana).post(
+            f"actions/main/billing-7/{seq}/decision", {"outcome": "done", "reason": "seen", "decision_id": f"d-1234567{seq}"}
+        )
+    now = timezone.now()
+    Decision.objects.filter(seq=1).update(state="proposed", created_at=now - timedelta(hours=5))
+    Decision.objects.filter(seq=2).update(created_at=now - timedelta(hours=9))  # nobody waits for that one
+
+    found = scrape(ana).of("settle_awaiting_person_seconds")
+
+    assert 18_000 <= found["decision"] < 18_100
+    assert (found["correction"], found["approval"]) == (0, 0)
+
+
+def test_a_store_that_did_not_answer_the_walk_is_no_broken_history(memory: RecordWriter, ana: User) -> None:
+    now = timezone.now()
+    Verification.objects.create(name="main", asked_by="system beat", finished_at=now - timedelta(hours=30), entries=12)
+    Verification.objects.create(
+        name="main", asked_by="system beat", finished_at=now, problem="did not answer within 8 s", is_known=False
+    )
+    Verification.objects.create(name="console", asked_by="system beat")
+    Verification.objects.filter(name="console").update(started_at=now - timedelta(hours=60))  # its worker died, every time
+
+    found = scrape(ana)
+
+    assert (found["settle_chain_intact", "main"], found["settle_chain_verified", "main"]) == (1, 12)
+    assert found["settle_chain_verified_age_seconds", "main"] >= 30 * 3_600  # and it grows: that is what is told
+    assert found["settle_chain_verified_age_seconds", "console"] >= 60 * 3_600
+    assert found.of("settle_chain_intact") == {"main": 1}
+
+
+def test_what_was_never_signed_is_signed_up_to_nothing_and_places_that_are_named_no_more_are_not_waited_for(
+    memory: RecordWriter, ana: User, settings: Settings
+) -> None:
+    assert scrape(ana).of("settle_chain_checkpointed") == {"main": 0, "console": 0}
+    row = StoredCheckpoint.objects.create(name="main", chain="main", serial=1, number=10, line="{}")
+    for place in ("https://dead.example.com/in", "file:/x"):
+        CheckpointDelivery.objects.create(checkpoint=row, sink=place, next_try_at=timezone.now())
+
+    settings.AUDIT_ANCHORS = ("file:/x",)
+    assert scrape(ana)["settle_chain_anchors_waiting"] == 1
+    settings.AUDIT_ANCHORS = ()
+    assert scrape(ana)["settle_chain_anchors_waiting"] == 0
 
 
 def test_what_is_due_is_how_far_the_workers_are_behind(memory: RecordWriter, ana: User, api: Callable[[User], Api]) -> None:
@@ -195,7 +285,8 @@ def test_what_is_due_is_how_far_the_workers_are_behind(memory: RecordWriter, ana
     assert due == {"decisions": 1, "corrections": 0, "batches": 0, "questions": 1, "notices": 0}
 
 
-def test_chains_tell_how_far_they_are_signed_anchored_and_verified(memory: RecordWriter, ana: User) -> None:
+def test_chains_tell_how_far_they_are_signed_anchored_and_verified(memory: RecordWriter, ana: User, settings: Settings) -> None:
+    settings.AUDIT_ANCHORS = ("file:/x",)
     now = timezone.now()
     rows = [
         StoredCheckpoint.objects.create(name="main", chain="main", serial=serial, number=10 * serial, line="{}")
