@@ -20,6 +20,7 @@ from types import FrameType
 
 import httpx
 import psycopg
+from polign_recall import RecallError
 
 from actions.errors import ActionsError
 from bench.audit import bench_audit
@@ -56,7 +57,9 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "memory": bench_memory,
 }
 
-FAILURES = (ServerError, ActionsError, OSError, psycopg.Error, httpx.HTTPError, subprocess.TimeoutExpired)
+FAILURES = (ServerError, ActionsError, RecallError, OSError, psycopg.Error, httpx.HTTPError, subprocess.TimeoutExpired)
+_stopped: list[int] = []
+"""The exit code once somebody stopped us: what fails from then on, because Ctrl-C reached a client's own server too, is no failure."""
 FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 OWN_DATA = frozenset({"audit", "documents", "growth", "flower", "memory"})
 """Benchmarks that bring their own: records would only be laid for nothing."""
@@ -94,7 +97,7 @@ def main(argv: list[str]) -> int:
                     try:
                         BENCHES[name](ground, plan, report)
                     except FAILURES as exc:
-                        if args.name:
+                        if args.name or _stopped:
                             raise
                         # What was measured for an hour is not thrown away for the last of it.
                         failed.append(name)
@@ -105,6 +108,8 @@ def main(argv: list[str]) -> int:
             if args.name is None:
                 write_results(FILE, report, effort=args.effort, seconds=time.monotonic() - began)
     except FAILURES as exc:
+        if _stopped:
+            return _stopped[0]
         print(f"bench: {_first_line(exc)}", file=sys.stderr)
         return 1
     return 1 if failed else 0
@@ -116,6 +121,7 @@ def _first_line(exc: BaseException) -> str:
 
 def stop(number: int, frame: FrameType | None) -> None:
     """Leave by the door, so that everything that was started is stopped."""
+    _stopped.append(128 + number)
     sys.exit(128 + number)
 
 
