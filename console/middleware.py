@@ -12,8 +12,9 @@ from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import Error as ConsoleDatabaseError
 from django.db import InternalError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
@@ -32,6 +33,7 @@ BACKGROUND = "X-Background"
 """Header of requests that the page makes by itself; they do not keep a session alive."""
 _WRITE_EVERY_S = 60
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_BY_ADDRESS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Deadlines(MiddlewareMixin):
@@ -46,6 +48,14 @@ class Deadlines(MiddlewareMixin):
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         with one_page(changes=request.method not in _SAFE):
             return await self.get_response(request)  # type: ignore[misc]  # as MiddlewareMixin itself
+
+
+class KnownHosts(CommonMiddleware):
+    """Django's, but for programs that watch each process by its address, which is no name of ours: what they are answered names no host, holds
+    nothing of anybody's session, and numbers need a token."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        return None if request.path_info in _BY_ADDRESS else super().process_request(request)
 
 
 class Sessions(SessionMiddleware):

@@ -99,7 +99,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "console.middleware.Sessions",
     "console.middleware.IdleTimeout",
-    "django.middleware.common.CommonMiddleware",
+    "console.middleware.KnownHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

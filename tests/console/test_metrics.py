@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +34,10 @@ from tests.hostile.corpus import CORPUS
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db
+
+
+TABLES = {"settle_audit_entries", "settle_audit_head", "settle_new"}
+"""What the page of operations names besides, which are no numbers."""
 
 
 class Numbers:
@@ -82,6 +88,20 @@ def test_without_a_database_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert "10.0.0.7" not in answer.content.decode()
+
+
+def test_what_the_page_of_operations_alerts_on_is_there_under_exactly_that_name(ana: User) -> None:
+    said = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+    told = asked(create_user_token(ana)).content.decode()
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", told, re.MULTILINE))
+    parts = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+    there = {f"{name}{end}" for name, kind in types.items() for end in parts[kind]}
+
+    named = set(re.findall(r"\bsettle_[a-z_]+[a-z]\b", said)) - TABLES
+    assert len(named) >= 20
+    assert named - there == set()
+    (row,) = (line for line in said.splitlines() if line.startswith("| `settle_sweep_age_seconds"))
+    assert set(re.findall(r"[`\"]([a-z]+)[`\"]", row)) >= set(SCHEDULE)
 
 
 def test_gestures_are_counted(memory: RecordWriter, ana: User, ben: User, api: Callable[[User], Api]) -> None:
