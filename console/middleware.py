@@ -12,8 +12,9 @@ from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import Error as ConsoleDatabaseError
 from django.db import InternalError, OperationalError
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect, QueryDict
 from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
@@ -33,6 +34,7 @@ BACKGROUND = "X-Background"
 _WRITE_EVERY_S = 60
 _FORM = "application/x-www-form-urlencoded"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_BY_ADDRESS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Deadlines(MiddlewareMixin):
@@ -47,6 +49,14 @@ class Deadlines(MiddlewareMixin):
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         with one_page(changes=request.method not in _SAFE):
             return await self.get_response(request)  # type: ignore[misc]  # as MiddlewareMixin itself
+
+
+class KnownHosts(CommonMiddleware):
+    """Django's, but for programs that watch each process by its address, which is no name of ours: what they are answered names no host, holds
+    nothing of anybody's session, and numbers need a token."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        return None if request.path_info in _BY_ADDRESS else super().process_request(request)
 
 
 class Sessions(SessionMiddleware):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -98,7 +99,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "console.middleware.Sessions",
     "console.middleware.IdleTimeout",
-    "django.middleware.common.CommonMiddleware",
+    "console.middleware.KnownHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -138,12 +139,12 @@ USE_TZ = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440  # 2.5 MB: whole arguments may be edited, nothing larger is meant
 
 STATIC_URL = "static/"
-# Only production collects; elsewhere whitenoise serves what the finders find.
+# Only production collects; whitenoise serves what was not collected from beside the code, later and larger.
 STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else None
-WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 WHITENOISE_ALLOW_ALL_ORIGINS = False  # no CORS, not even for static files
-_STATIC_STORAGE = "whitenoise.storage.CompressedManifestStaticFilesStorage"
+_STATIC_STORAGE = "console.static_files.CollectedFiles"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": _STATIC_STORAGE if PRODUCTION else "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -349,6 +350,8 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
     },
 }
+if PRODUCTION:
+    logging.captureWarnings(True)  # what libraries warn of is a line like any other
 structlog.configure(
     processors=[
         structlog.stdlib.filter_by_level,

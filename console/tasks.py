@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from celery import shared_task
@@ -31,12 +32,13 @@ from console.services import (
 )
 from console.services import correction_delivery as corrections
 from console.services import deliver as deliveries
-from console.services.sweeps import SWEEP, note_sweep
+from console.services.sweeps import SWEEP, is_due, note_sweep
 from console.stores import list_chains
 
 log = logging.getLogger(__name__)
 
 BATCH = 100
+SIGN_EVERY = timedelta(hours=1)
 
 
 @shared_task(name="console.tasks.deliver")
@@ -206,7 +208,7 @@ def send_verifying(pks: Iterable[int]) -> None:
 
 @shared_task(name="console.tasks.verify_all")
 def verify_all() -> None:
-    """Each history once a day, whether anybody asks or not; one that could not be read, an hour later."""
+    """Each history once a day, whether anybody asks or not: beat sends this more often, and the database knows when it was."""
     for chain in list_chains():
         if not verification.is_due(chain.name):
             continue
@@ -218,7 +220,10 @@ def verify_all() -> None:
 
 @shared_task(name="console.tasks.sign_checkpoints")
 def sign_checkpoints() -> None:
-    """Sign how far each history has come, and take it out of the databases."""
+    """Once an hour sign how far each history has come; and, as often as beat asks, send what has not left the databases yet."""
+    if not is_due("checkpoints", SIGN_EVERY):
+        anchoring.deliver_due()
+        return
     for signed in checkpoints.sign_all():
         if not isinstance(signed, Checkpoint):
             log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import re
@@ -136,6 +137,24 @@ def user_named(name: str) -> User:
     if not user.is_active:
         misused(f"user {name!r} is not active")
     return user
+
+
+def typed_secret(what: str) -> str:
+    """The first line of stdin; whoever sits at a terminal is asked for it, and nobody reads along. Empty where nothing comes."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline()
+    try:
+        return getpass.getpass(f"{what}: ", stream=sys.stderr)
+    except EOFError:
+        return ""
+
+
+def shell_user() -> str:
+    """Who sits at this shell; where the machine has no name for them, as a container may not, their number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def require_reader(user: User, store: str) -> None:

@@ -12,16 +12,18 @@ from console.models import Verification
 from console.services.audit import check_history
 from console.stores import EntryChain, list_chains
 
-EVERY = timedelta(hours=23, minutes=30)
-"""Asked once an hour, so it is once a day."""
+EVERY = timedelta(days=1)
+AGAIN = timedelta(hours=1)
+"""A history that could not be read is walked again after so long."""
 STANDS_STILL = timedelta(minutes=2)
 """A walk that has said nothing for so long has lost its worker."""
 
 
 def is_due(name: str) -> bool:
-    """Whether nobody has seen all of it for EVERY. By the database, so that no restart of anything puts it off."""
-    newest = Verification.objects.filter(name=name, finished_at__isnull=False, is_known=True).order_by("-id").first()
-    return newest is None or newest.finished_at is None or timezone.now() - newest.finished_at > EVERY
+    """Whether nobody has seen all of it for EVERY, nor tried for AGAIN. By the database, so that no restart of anything puts it off."""
+    walks, now = Verification.objects.filter(name=name), timezone.now()
+    is_seen = walks.filter(is_known=True, finished_at__gt=now - EVERY).exists()
+    return not is_seen and not walks.filter(started_at__gt=now - AGAIN).exists()
 
 
 def ask(name: str, *, by: str) -> tuple[Verification, bool]:

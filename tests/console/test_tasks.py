@@ -255,9 +255,14 @@ def test_each_history_is_verified_once_a_day_however_often_it_is_due(records: Re
 
     # A day later; and one of them could not be read since, so nothing is known of it.
     yesterday = timezone.now() - verification.EVERY - timedelta(minutes=1)
-    Verification.objects.update(finished_at=yesterday)
-    Verification.objects.create(name="main", asked_by="operator ana", finished_at=timezone.now(), is_known=False, problem="away")
+    Verification.objects.update(started_at=yesterday, finished_at=yesterday)
+    away = Verification.objects.create(
+        name="main", asked_by="operator ana", finished_at=timezone.now(), is_known=False, problem="away"
+    )
     Verification.objects.create(name="console", asked_by="operator ana", finished_at=timezone.now())
+    tasks.verify_all()
+    assert Verification.objects.filter(asked_by="system beat").count() == 2  # not at once again
+    Verification.objects.filter(pk=away.pk).update(started_at=timezone.now() - verification.AGAIN - timedelta(minutes=1))
     tasks.verify_all()
 
     assert Verification.objects.filter(name="main", asked_by="system beat").count() == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -10,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from actions.rules import is_utf8
 from console.management.base import Command as Base
-from console.management.base import misused, refuse
+from console.management.base import misused, refuse, typed_secret
 from console.services.tokens import revoke_agent_tokens, revoke_token, revoke_user_tokens
 
 _STDIN = "-"
@@ -56,7 +55,7 @@ def _user(name: str) -> User:
 
 def _from_stdin() -> str:
     try:
-        token = sys.stdin.readline().strip()
+        token = typed_secret("Token").strip()
     except UnicodeDecodeError:
         token = ""
     if not token or not is_utf8(token):
