@@ -205,10 +205,24 @@ def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
+def read_input(kind: RunType, given: Mapping[str, Any]) -> BaseModel:
+    """A run's input as its type's model has it: read as JSON, so that a strict model takes a date or an exact amount written as text.
+
+    Raises:
+        ValidationError: it does not fit. Anything else: a check of the type's own broke.
+    """
+    return kind.input.model_validate_json(json.dumps(given))
+
+
 def has_moved_money(kind: RunType, actions: Iterable[Action]) -> bool:
-    """Whether a call of a tool marked so has happened, or may have."""
-    marked = {tool.name for tool in kind.tools if tool.moves_money}
-    return any(action.tool in marked and action.status not in ("failed", "abandoned") for action in actions)
+    """Whether a call of a tool marked so has happened, or may have. A tool that the type has no more may have been marked."""
+    tools = {tool.name: tool for tool in kind.tools}
+
+    def counts(action: Action) -> bool:
+        tool = tools.get(action.tool)
+        return tool.moves_money if tool is not None else action.action_class is not ActionClass.PURE
+
+    return any(counts(action) and action.status not in ("failed", "abandoned") for action in actions)
 
 
 def _parameters(tool: Any) -> Iterable[str]:
