@@ -173,6 +173,7 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
     for tool in kind.tools:
         if tool.action_class not in classes:
             problems.append(f"{tool.name} has class {tool.action_class!r}; use one of {', '.join(sorted(classes))}")
+        problems += _problems_of_function(tool)
         if COMPENSATES in _parameters(tool.tool):
             problems.append(
                 f"{tool.name} has a parameter {COMPENSATES}, which is kept for what the records say of a compensation"
@@ -251,6 +252,20 @@ def _problems_of_summary(kind: RunType) -> list[str]:
         for name in sorted(names_in(kind.summary))
         if name.partition(".")[0] not in known
     ]
+
+
+def _problems_of_function(tool: RunTool) -> list[str]:
+    """What would fail the first step of every run."""
+    problems = []
+    if not tool.name:
+        problems.append(f"{type(tool.tool).__name__} has no name: wrap it in a function")
+    if inspect.isgeneratorfunction(tool.tool) or inspect.isasyncgenfunction(tool.tool):
+        problems.append(f"{tool.name} is a generator: it is not over when it returns; return the whole result")
+    if inspect.isroutine(tool.tool) and not inspect.getdoc(tool.tool):
+        problems.append(f"{tool.name} has no docstring, which is what the model reads of it")
+    if tool.action_class == ActionClass.IDEMPOTENT and KEY_ARGUMENT not in _all_parameters(tool.tool):
+        problems.append(f"{tool.name} is idempotent but takes no {KEY_ARGUMENT}: a repeat could not be told from a second call")
+    return problems
 
 
 def _problems_of_undo(kind: RunType, tool: RunTool, undo: Undo) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -82,6 +82,25 @@ def test_what_is_unwise_is_said_once_and_no_step_builds_a_tools_schema_again(
 def test_a_summary_that_cannot_be_filled_in_is_refused(world: World, summary: str, problem: str) -> None:
     with pytest.raises(RunTypeRefused, match=re.escape(problem)):
         check_run_type(replace(refund(world), summary=summary))
+
+
+def test_a_tool_that_would_fail_the_first_step_of_every_run_is_refused(world: World) -> None:
+    def mute(order: str) -> str:
+        return order
+
+    def lazy(order: str) -> Iterator[str]:
+        """Not over when it returns."""
+        yield order
+
+    def keyless(order: str) -> str:
+        """Repeat as you like."""
+        return order
+
+    with pytest.raises(RunTypeRefused) as refused:
+        check_run_type(refund(world, tools=(RunTool(mute, "pure"), RunTool(lazy, "pure"), RunTool(keyless, "idempotent"))))
+
+    for problem in ("mute has no docstring", "lazy is a generator", "keyless is idempotent but takes no idempotency_key"):
+        assert problem in str(refused.value)
 
 
 # --- killed ---
