@@ -86,7 +86,7 @@ def advance(
     checkpointer: Any,
     resolver: Resolver | None = None,
     cancels: int = 0,
-    edits: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] | None = None,
+    let_through: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] | None = None,
     meter: Meter | None = None,
 ) -> Step:
     """One step: settle what is open, then one superstep of the graph from its last checkpoint (`given` is the input of the first).
@@ -94,8 +94,8 @@ def advance(
     `answers`, by interrupt id, in the order of its calls, are handed in once: where the graph does not wait for them they are left out.
     Give those of every answered question of the run: what a crash kept from reaching the graph is handed in then. The agent is the run's,
     resumed by this process, which keeps its lease for the whole step. A step that is begun again repeats no call that happened or may have.
-    `cancels`: how often the run was cancelled so far; what was answered before counts for nothing. `edits`, by tool and call id: with which
-    other arguments people let a call through since the last checkpoint; made so by an attempt that was lost, it is not made again.
+    `cancels`: how often the run was cancelled so far; what was answered before counts for nothing. `let_through`, by tool and call id: with
+    which arguments people let a call through since the last checkpoint; made so by an attempt that was lost, it is not made again.
     `meter` hears what the attempt costs, for whoever has to know that also of one that raises.
 
     Raises:
@@ -124,7 +124,7 @@ def advance(
     )
     hooks = GraphHooks(agent, tools, resolver=resolver)
     try:
-        settled = hooks.enter(replace(_entered(saver, before, agent, cancels), edits=edits or {}))
+        settled = hooks.enter(replace(_entered(saver, before, agent, cancels), let_through=let_through or {}))
         step = run.step(before, given, answers, tools, hooks)
     except GraphBubbleUp as exc:  # a graph that drains or hands over to a parent that it has not
         step = _failed(one_line(exc))

@@ -31,7 +31,7 @@ class CallNotMade(ActionsError):
 class Allowed:
     """A call after its gate: as it is to be made, and what a person said of it, if one was asked.
 
-    `written`: as the model wrote it. `edits`: what people put in its place before, in the same step of a run: an attempt that was lost may
+    `written`: what the model gave. `before`: with what people let it through earlier in the same step of a run: an attempt that was lost may
     have made it so.
     """
 
@@ -39,14 +39,15 @@ class Allowed:
     call_id: str
     arguments: Mapping[str, Any]
     written: Mapping[str, Any]
-    edits: tuple[Mapping[str, Any], ...] = ()
+    before: tuple[Mapping[str, Any], ...] = ()
     call: GatedCall | None = None
     decision: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def forms(self) -> tuple[Mapping[str, Any], ...]:
-        """Every way in which it may have been made already, that in which it is made now first."""
-        return (self.arguments, self.written, *self.edits)
+        """Every way in which it may have been made already, that in which it is made now first. A call that nobody ever let through is no
+        other one's repetition, whatever that was given."""
+        return self.before if self.is_refused else (self.arguments, *self.before)
 
     @property
     def is_refused(self) -> bool:
@@ -66,7 +67,7 @@ class Allowed:
         """What the tool gave, with a word of what a person changed. `made_with`: the one of `forms` in which the call was made before."""
         edited = edited_args(self.decision) if self.decision else None
         if made_with is not None and made_with is not self.arguments:
-            edited = None if made_with is self.written else made_with
+            edited = None if made_with == self.written else made_with
         return output if edited is None or not self.call_id else tell_of_edit(output, self.tool, edited, self.call_id)
 
 
@@ -76,9 +77,7 @@ class Asking:
     def __init__(self, gates: Mapping[str, Gate] | None = None, *, type_version: int = 0) -> None:
         self.newest_calls: tuple[Mapping[str, Any], ...] = ()  # of the model's newest message
         self.cancels = 0  # of the run, where this is one
-        self.edits: Mapping[
-            tuple[str, str], Sequence[Mapping[str, Any]]
-        ] = {}  # by tool and call id, as agents/repeats.py Entered
+        self.let_through: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] = {}  # as repeats.py Entered
         self.answered: Sequence[tuple[AskedCall, Mapping[str, Any]]] = ()  # what people said under a rule that may be gone by now
         self._gates = dict(gates or {})
         self._type_version = type_version
@@ -107,11 +106,17 @@ class Asking:
             tool=tool,
             call_id=asked_as,
             arguments=arguments if edited is None else {**hidden, **edited},
-            written=arguments,
-            edits=tuple({**hidden, **one} for one in self.edits.get((tool, as_column(asked_as)[:MAX_ID_CHARS]), ())),
+            written=shown,
+            before=self._let_through_before(tool, asked_as, decision),
             call=call,
             decision=decision,
         )
+
+    def _let_through_before(self, tool: str, call_id: str, decision: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+        """With what people let this call through earlier in this step. Without an id one that is refused now could be any."""
+        if not call_id and decision.get("type") in ("reject", "respond"):
+            return ()
+        return tuple(self.let_through.get((tool, as_column(call_id)[:MAX_ID_CHARS]), ()))
 
     def _answered_before(self, tool: str, shown: Mapping[str, Any], call_id: str) -> Mapping[str, Any]:
         """What a person said of exactly this call while a rule still asked. Nobody has to agree any more; a no, or a change, still holds."""

@@ -48,7 +48,7 @@ class Process:
     def enter(self, step: Entered) -> None:
         """Before anything else: which step of a run this process is in."""
         self._step = step
-        self.asking.cancels, self.asking.edits = step.cancels, step.edits
+        self.asking.cancels, self.asking.let_through = step.cancels, step.let_through
 
     def settle(self) -> tuple[Action, ...]:
         """Once for each process; answers what was closed."""
@@ -88,8 +88,8 @@ class Process:
     ) -> tuple[Any, Mapping[str, Any]] | None:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
 
-        `forms`: the arguments that it would be made with now, then those that a lost attempt may have made it with; that one comes along
-        in which it was made.
+        `forms`: the arguments that it would be made with now, then those that a lost attempt may have made it with; the one that it was
+        made with comes along. A call that is refused has only the latter, if any.
 
         LangGraph runs a whole node again that was interrupted or killed, with the calls that were over as well. A call that came back is
         answered with what it gave, one that was settled meanwhile with that; one that may have happened, in this process or an earlier one, is
@@ -107,7 +107,7 @@ class Process:
                     continue  # no record could have kept it, so it was never made
                 if (known := self._known(tool, call, call_id)) is not None:
                     return known, form
-            if call_id:
+            if call_id and forms:
                 self._running[tool.call_of(forms[0], call_id)] = None
         return None
 

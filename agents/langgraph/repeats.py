@@ -24,8 +24,8 @@ class Entered:
     newest_turn: int = 0
     is_retry: bool = False  # an attempt ended with an error: what failed in it is tried again
     cancels: int = 0  # how often the run was cancelled: what a person said before counts for nothing
-    # What people put in the place of a call's arguments in this step, by tool and call id, whatever became of it since.
-    edits: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    # With which arguments people let a call through in this step, by tool and call id, whatever they or others said of it since.
+    let_through: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

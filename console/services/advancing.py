@@ -28,7 +28,7 @@ from agents.runs import Recovery, RunType, RunTypeRefused
 from agents.steps import AskedCall, Lost, Meter, Step, StepState, StoredStep, advance, read_lost
 from console.models import Decision, DecisionState, Parked, Run, RunEvent, RunStatus
 from console.run_types import UnknownRunType, find_run_type
-from console.services.approvals import answers_of, ask_for, edits_of, mark_spent
+from console.services.approvals import answers_of, ask_for, let_through, mark_spent
 from console.services.run_claims import (
     FIRST_LOOK,
     MAX_LOST,
@@ -134,7 +134,7 @@ class _Done(NamedTuple):
 def _step(run: Run, kind: RunType, token: str, meter: Meter) -> _Done:
     """One step under the agent's lease, which is given back in any case. Raises what `advance` and the stores raise."""
     given, answers, cancels, attempts = json.loads(run.input), answers_of(run), cancels_of(run), lost_attempts(run)
-    edits = edits_of(run)
+    allowed = let_through(run)
     with DurableAgent.resume(
         get_agent_store(run.store),
         run.run_id,
@@ -160,7 +160,7 @@ def _step(run: Run, kind: RunType, token: str, meter: Meter) -> _Done:
                 checkpointer=checkpointer,
                 resolver=decided_in_console(run.store, run.run_id),
                 cancels=cancels,
-                edits=edits,
+                let_through=allowed,
                 meter=meter,
             )
         if step.state is StepState.DONE and not kind.may_end_with_open_calls:

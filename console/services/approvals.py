@@ -330,11 +330,12 @@ def answers_of(run: Run) -> dict[str, list[Answer]]:
     }
 
 
-def edits_of(run: Run) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """What people put in the place of calls' arguments since the last checkpoint, by tool and call id: also where it was asked anew since."""
+def let_through(run: Run) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """With which arguments people let calls through since the last checkpoint, by tool and call id: also where it was asked anew since."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in Approval.objects.filter(run=run, is_spent=False, state=ApprovalState.EDITED).order_by("-pk"):
-        found.setdefault((row.tool, row.call_id), []).append(json.loads(row.edited_args))
+    yes = (ApprovalState.APPROVED, ApprovalState.EDITED)
+    for row in Approval.objects.filter(run=run, is_spent=False, state__in=yes).order_by("-pk"):
+        found.setdefault((row.tool, row.call_id), []).append(json.loads(row.edited_args or row.args))
     return found
 
 

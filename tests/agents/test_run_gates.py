@@ -232,7 +232,8 @@ LEAST = {"type": "edit", "args": {"order": "A-17", "amount": 1}}
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("since", ["cancelled", "another version", "gate gone"])
 @pytest.mark.parametrize(
-    ("first", "second"), [(LESS, APPROVE), (APPROVE, LESS), (LESS, LEAST), (LESS, {"type": "reject", "message": "no"})]
+    ("first", "second"),
+    [(LESS, APPROVE), (APPROVE, LESS), (LESS, LEAST), *((one, {"type": "reject", "message": "no"}) for one in (APPROVE, LESS))],
 )
 def test_a_call_that_happened_is_not_made_again_in_whatever_form_it_is_agreed_to_since(
     quick: Line, world: World, build: str, since: str, first: dict[str, Any], second: dict[str, Any]
@@ -249,8 +250,7 @@ def test_a_call_that_happened_is_not_made_again_in_whatever_form_it_is_agreed_to
     operator_settles(quick.store, 1, ActionStatus.DONE, result="paid", agent=RUN)
     gate = None if since == "gate gone" else ALWAYS
     kind = replace(kind, version=1 + (since == "another version"), tools=(RunTool(pay, "external", gate=gate), kind.tools[1]))
-    edits = {("pay", "c1"): [first["args"]]} if "args" in first else {}
-    more: dict[str, Any] = {"edits": edits, "cancels": int(since == "cancelled")}
+    more: dict[str, Any] = {"let_through": {("pay", "c1"): [first.get("args", PAY[1])]}, "cancels": int(since == "cancelled")}
 
     last = quick.to_the_end(kind, answers=answers, **more)[-1]
     if last.state is StepState.ASKS:
@@ -260,6 +260,36 @@ def test_a_call_that_happened_is_not_made_again_in_whatever_form_it_is_agreed_to
     assert [effect["amount"] for effect in world.details] == [5 if first is LESS else 20]
     notice = EDITED.format(tool="pay", args='{"order": "A-17", "amount": 5}') + "\n\n" if first is LESS else ""
     assert str(told(quick.state(kind))["c1"].content) == f"{notice}paid"
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("first", [{"type": "reject", "message": "once is enough"}, LESS])
+def test_of_two_calls_that_look_alike_each_keeps_what_was_said_of_it_through_a_crash(
+    quick: Line, world: World, build: str, first: dict[str, Any]
+) -> None:
+    dies = True
+
+    def pay(order: str, amount: float, idempotency_key: str) -> str:
+        """Pay; of the whole amount nothing is heard."""
+        done = world.happens("pay", idempotency_key, order=order, amount=amount)
+        if dies and amount == 20:
+            raise TimeoutError
+        return done
+
+    kind = refund(world, [PAY, PAY], build=build, tools=(RunTool(pay, "external", gate=ALWAYS),))
+    answers = said(*zip(quick.until(kind, StepState.ASKS).asked, (first, APPROVE), strict=True))
+    let_through = {("pay", "c1"): [LESS["args"]] if first is LESS else [], ("pay", "c2"): [PAY[1]]}
+    assert quick.step(kind, answers, let_through=let_through).state is StepState.OPEN_CALLS
+    (opened,) = [one for one in actions_of(quick.store, RUN) if one.is_open]
+    operator_settles(quick.store, opened.seq, ActionStatus.DONE, result="paid", agent=RUN)
+    dies = False
+
+    quick.until(kind, StepState.DONE, answers=answers, let_through=let_through)
+
+    assert sorted(effect["amount"] for effect in world.details) == ([5, 20] if first is LESS else [20])
+    messages = told(quick.state(kind))
+    assert str(messages["c1"].content).startswith("A person changed" if first is LESS else "User rejected the tool call")
+    assert messages["c2"].content == "paid"
 
 
 def test_calls_of_one_message_with_one_id_are_each_asked_about_and_the_same_one_once(quick: Line, world: World) -> None:
