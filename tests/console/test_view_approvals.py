@@ -264,6 +264,31 @@ def test_the_second_person_learns_who_was_first_and_loses_nothing(asked: Approva
     assert (now(asked).state, asked.answered_by) == ("approved", "bea")
 
 
+def test_the_same_answer_twice_is_one_and_another_one_of_the_same_person_is_told_that_it_was_not_taken(
+    run: Run, ana: User
+) -> None:
+    rows = [an_approval(run, call_id=f"call-{number}") for number in range(3)]
+    answer_it(rows[0].approval_id, decision="edit", seen=rows[0].digest, by=ana, args={"order": "A-17", "amount": 900})
+    answer_it(rows[1].approval_id, decision="reject", seen=rows[1].digest, by=ana, message="not him")
+    answer_it(rows[2].approval_id, decision="approve", seen=rows[2].digest, by=ana)
+    client = browser(ana)
+
+    for row, decision, said, status in (
+        (rows[0], "edit", {"args": json.dumps({"order": "A-17", "amount": 900})}, 302),
+        (rows[0], "edit", {"args": json.dumps({"order": "A-17", "amount": 500})}, 409),
+        (rows[0], "edit", {"args": "{"}, 409),
+        (rows[1], "reject", {"message": "not him"}, 302),
+        (rows[1], "reject", {"message": "too much"}, 409),
+        (rows[2], "approve", {}, 302),
+    ):
+        answer = send(client, row, decision, **said)
+        assert answer.status_code == status, (decision, said)
+        assert ("yours changed nothing" in text_of(answer.content.decode())) is (status == 409)
+
+    assert json.loads(now(rows[0]).edited_args)["amount"] == 900
+    assert now(rows[1]).message == "not him"
+
+
 def test_what_has_changed_since_it_was_shown_is_not_answered(asked: Approval, ana: User) -> None:
     answer = browser(ana).post(page_of(asked), {"decision": "reject", "seen": "0" * 64, "message": "No"})
 

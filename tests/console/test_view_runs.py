@@ -159,6 +159,40 @@ def test_a_declaration_that_cannot_work_is_said_and_takes_no_page_away(ana: User
     assert client.get("/").status_code == 200
 
 
+def test_a_module_that_cannot_be_loaded_is_said_and_takes_no_page_away(
+    memory: RecordWriter, ana: User, settings: Settings
+) -> None:
+    run = a_run("run-1", status="failed")
+    asked = an_approval(a_run("run-2", status="waiting_approval"))
+    memory.action("run-1", 1, tool="pay", status="done", args={"order": "A-17"}, result="ok")
+    settings.RUN_TYPES = ("no.such.module",)
+    run_types._known = None
+    client = browser(ana)
+
+    pages = {
+        path: client.get(path)
+        for path in (
+            "/",
+            "/runs/",
+            "/runs/run-1/",
+            "/runs/run-1/undo/",
+            f"/approvals/{asked.approval_id}/",
+            "/agents/main/run-1/",
+            "/tools/",
+        )
+    }
+
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+    for path in ("/runs/", "/runs/run-1/", "/tools/"):
+        assert "module no.such.module of RUN_TYPES cannot be loaded" in text_of(pages[path].content.decode())
+    for gesture in ("resume", "restart"):
+        answer = client.post(f"/runs/run-1/{gesture}/", {"reason": "paid twice"})
+        assert answer.status_code == 409
+        assert "paid twice" in answer.content.decode()
+    run.refresh_from_db()
+    assert run.status == "failed"
+
+
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
@@ -466,6 +500,16 @@ def test_what_would_be_taken_back_is_shown_first_and_begun_once(memory: RecordWr
     assert "paid twice" in again.content.decode()
     assert "Take back" not in text_of(again.content.decode().split('id="begin-title"')[1])  # there is nothing that it could begin
     assert "being taken back" in text_of(client.get("/runs/run-1/").content.decode())
+
+
+def test_the_plan_says_why_nobody_can_tell_how_a_call_is_taken_back(memory: RecordWriter, ana: User) -> None:
+    paid(memory)
+    memory.action("run-1", 4, tool="pay_by_cheque", status="done", args={"order": "A-17"}, result="ok")
+
+    said = words_of(browser(ana).get("/runs/run-1/undo/").content.decode())
+
+    assert "It cannot be told how. run type refund has no tool pay_by_cheque any more" in said
+    assert "Take back 2 calls" in said
 
 
 def test_a_plan_that_is_not_the_one_shown_is_not_begun(memory: RecordWriter, ana: User) -> None:
