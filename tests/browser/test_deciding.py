@@ -120,6 +120,22 @@ def test_on_paper_an_action_stands_alone_with_nothing_to_press(records: RecallWr
         expect(page.locator(f"{pressed}:visible")).to_have_count(0)
 
 
+def test_beside_the_list_only_the_opened_action_scrolls_to_its_form(
+    records: RecallWriter, ana: User, signed_in: SignedIn
+) -> None:
+    for number in range(40):
+        records.turn("m-1", number + 1, "It was about a refund. " * 20)
+    records.lease("m-1")
+    records.action("m-1", 1, args={"to": "b@example.com", "subject": "Refund"})
+    page = open_live(signed_in(ana), "/?open=main/m-1/1")
+
+    page.keyboard.press("d")
+
+    expect(page.locator("#reason")).to_be_focused()
+    assert page.evaluate("document.querySelector('.pane').scrollTop") > 0
+    assert page.evaluate("[scrollY, document.documentElement.scrollHeight - innerHeight]") == [0, 0]
+
+
 def test_no_key_decides_anything_by_itself(records: RecallWriter, ana: User, signed_in: SignedIn) -> None:
     records.action("m-1", 1)
     page = open_live(signed_in(ana), "/actions/main/m-1/1/")
