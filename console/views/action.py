@@ -29,7 +29,8 @@ from console.services.approve import show_proposal
 from console.services.around import EVERYTHING, There, what_is_around, what_is_there
 from console.services.asking import open_calls_of
 from console.services.claimed import find_claim, renew
-from console.services.correct import show_proposed_correction, standing_correction
+from console.services.correction_approval import show_proposed_correction
+from console.services.corrections import standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
 from console.services.verdicts import verdicts_of
