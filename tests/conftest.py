@@ -12,6 +12,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 from hypothesis import settings
 from pytest_django import DjangoDbBlocker
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from local import chromium, mongo, polign
 from local.mongo import Mongo
@@ -86,6 +87,23 @@ def _only_what_was_written_is_emptied() -> Iterator[None]:
     """After a test with transactions of its own Django empties every table and lays the permissions anew; here those that hold rows go."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: _empty_tables())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_are_looked_for_once() -> Iterator[None]:
+    """Each client of a test makes its own middleware, of which one walks through all static files: they stay as they are during a run."""
+    found: dict[str, dict[str, Any]] = {}
+    look = WhiteNoiseMiddleware.add_files_from_finders
+
+    def look_once(self: WhiteNoiseMiddleware) -> None:
+        if self.static_prefix not in found:
+            look(self)
+            found[self.static_prefix] = dict(self.files)
+        self.files.update(found[self.static_prefix])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", look_once)
         yield
 
 

@@ -139,14 +139,15 @@ def _missing() -> dict[str, str]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Eight thousand tests are a million objects that stay to the end: looking through them for garbage, again and again, was a sixth of
-    the tests' time. They are made without, and left out from then on."""
+    the tests' time. They are made without, and left out from then on. What tests leave behind is found young; the old is looked through
+    a tenth as often as by default: that was half of what was left."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.enable()
-        gc.collect()
         gc.freeze()
+        gc.set_threshold(*gc.get_threshold()[:2], 100)
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -97,9 +97,9 @@ def down(settings: Settings) -> str:
     return "down"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def quick_passwords(settings: Settings) -> None:
-    """Django's hashers are slow by design; where a test signs in again and again, from the second time on it is quick."""
+    """Django's hashers are slow by design, half a second each time: here who signs in or confirms, or is refused, is hashed quickly."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *settings.PASSWORD_HASHERS]
 
 

@@ -6,6 +6,7 @@ A new address, route, command or task fails the first test until somebody has sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -207,8 +208,14 @@ def pages(patterns: list[URLPattern | URLResolver]) -> Iterator[URLPattern]:
             yield from pages(one.url_patterns)
 
 
+@cache
+def document() -> dict[str, Any]:
+    """Of the API; made once, which takes a third of a second. Nobody changes it."""
+    return routes.get_openapi_schema(path_prefix="/api/v1/")
+
+
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
-    schema = routes.get_openapi_schema(path_prefix="/api/v1/")
+    schema = document()
     return {(method, path): one for path, methods in schema["paths"].items() for method, one in methods.items()}
 
 
@@ -288,7 +295,7 @@ def try_routes(
     writer: RecordWriter, caller: Api, begin: Callable[[ActionRef], Decision | None]
 ) -> Iterator[tuple[str, ActionRef, int]]:
     """Call every route that is no GET, each about an action of its own and with the body that its schema asks for."""
-    schemas = routes.get_openapi_schema(path_prefix="/api/v1/")["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     for seq, ((method, path), one) in enumerate(sorted(operations().items(), key=lambda item: item[0]), start=1001):
         if method == "get":
             continue

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.console.conftest import ana, memory, person
+from tests.console.conftest import ana, memory, person, quick_passwords
 
-__all__ = ["ana", "memory", "person"]
+__all__ = ["ana", "memory", "person", "quick_passwords"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from actions.redaction import redact_text
 from actions.rules import as_column
+from actions.store.memory import MemoryStore
 from console.models import Approval, Grant, Run
 from console.services.decide import DecisionRequest, decide
 from console.services.tokens import create_user_token
@@ -18,6 +20,7 @@ from tests.console.view_helpers import browser, text_of
 from tests.hostile.corpus import CORPUS, Hostile
 from tests.hostile.exits import EXITS, Asker, Exit
 from tests.recall_writer import RecordWriter
+from tests.store.memory_writer import MemoryWriter
 
 pytestmark = [
     pytest.mark.django_db,
@@ -44,11 +47,24 @@ def written(recall: RecordWriter, agent: str, hostile: Hostile) -> None:
     recall.action(agent, 3, tool=short or "x", args={"to": text}, status="failed", result=text, error=text, resolution=text)
 
 
-def asked(agent: str, hostile: Hostile) -> None:
+@cache
+def all_written() -> MemoryStore:
+    """Every text of the corpus, written once for all tests of this process; each takes a copy."""
+    store = MemoryStore()
+    for agent, hostile in AGENTS.items():
+        written(MemoryWriter(store), agent, hostile)
+    return store
+
+
+@cache
+def kept_of(hostile: Hostile) -> str:
+    return as_column(redact_text(hostile.text[:FEW]))
+
+
+def asking(agent: str, hostile: Hostile) -> tuple[Run, Approval]:
     """The same agent as a run that was begun with the text, broke over it once, and asks about a call with it."""
     text = hostile.text[:FEW]
-    kept = as_column(redact_text(text))
-    run = Run.objects.create(
+    run = Run(
         run_id=agent,
         store="main",
         type="errand",
@@ -56,10 +72,10 @@ def asked(agent: str, hostile: Hostile) -> None:
         input=json.dumps({"text": text}),
         status="waiting_approval",
         started_by="ana",
-        problem=kept[:2_000],
-        result=kept,
+        problem=kept_of(hostile)[:2_000],
+        result=kept_of(hostile),
     )
-    Approval.objects.create(
+    approval = Approval(
         approval_id=agent.replace("-", "0"),
         run=run,
         interrupt_id="i",
@@ -70,6 +86,7 @@ def asked(agent: str, hostile: Hostile) -> None:
         allowed=["approve", "reject"],
         asked_at=timezone.now(),
     )
+    return run, approval
 
 
 def decided(recall: RecordWriter, by: User) -> None:
@@ -82,11 +99,16 @@ def decided(recall: RecordWriter, by: User) -> None:
 
 
 @pytest.fixture
-def asker(memory: RecordWriter, ana: User) -> Asker:
+def asker(memory: MemoryWriter, ana: User) -> Asker:
     """Everything of the corpus is written; who asks may see all of it."""
-    for agent, hostile in AGENTS.items():
-        written(memory, agent, hostile)
-        asked(agent, hostile)
+    whole = all_written()
+    with memory.kept.hold() as store:
+        store.records.update({record: dict(metadata) for record, metadata in whole.records.items()})
+        store.leases.update(whole.leases)
+        store.revision = whole.revision
+    runs, approvals = zip(*(asking(agent, hostile) for agent, hostile in AGENTS.items()), strict=True)
+    Run.objects.bulk_create(runs)
+    Approval.objects.bulk_create(approvals)
     Grant.objects.create(user=ana, role="auditor")
     return Asker(client=browser(ana), token=create_user_token(ana))
 
