@@ -64,4 +64,7 @@ def _say(message: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    try:
+        sys.exit(main(sys.argv))
+    except KeyboardInterrupt:
+        sys.exit(130)  # somebody changed their mind; as a shell has it

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from actions.arguments import Arguments, parse_arguments
 from actions.digests import action_digest, claim_digest
@@ -15,6 +13,7 @@ from actions.errors import InvalidQuery, StoreError
 from actions.facts import Facts, facts_of, risk_of
 from actions.kept import Kept
 from actions.long_arguments import redacted_arguments
+from actions.places import SortKey, read_cursor, turn_to, write_cursor
 from actions.records import (
     CLOSED_STATUSES,
     OPEN_STATES,
@@ -49,8 +48,10 @@ COUNTED_UP_TO = 1_000
 MAX_SEARCHED_CHARS = 1_000
 """Of arguments up to so long, the words stay that a text is looked for in: whoever types looks again and again, and redacting is the work."""
 
+MAX_KEPT_CHARS, KEPT_ITEMS = 4_000, 1_000
+"""Of actions whose texts are together so long, what is made of them stays for so many: the pages of the queue that people look at."""
+
 _Kind = TypeVar("_Kind", bound=StrEnum)
-SortKey = tuple[int, int, str, str, int, str]
 _UNREADABLE_RANK = 9  # after everything that can be decided here
 
 
@@ -180,7 +181,7 @@ def list_actions(
     Raises:
         InvalidQuery: the cursor is not one of ours.
     """
-    place = _read_cursor(cursor)
+    place = read_cursor(cursor)
     asked = [store for store in stores if not wanted.stores or store.name in wanted.stores]
     agent = next(iter(wanted.agents)) if len(wanted.agents) == 1 else None
     reads = ask_each(asked, lambda store: _read_actions(store, wanted, agent))
@@ -201,12 +202,12 @@ def list_actions(
             StoreStatus(name=store.name, is_truncated=read.is_truncated, in_doubt=found.in_doubt if counts_all else None)
         )
     rows.sort(key=lambda row: row.key)
-    shown, before, after = _turn_to(place, rows, limit, away={status.name for status in statuses if not status.is_listed})
+    shown, before, after = turn_to(place, rows, limit, away={status.name for status in statuses if not status.is_listed})
     items, problems = _make_items(shown, rules)
     return ActionPage(
         items=items,
-        next=_write_cursor(after, rules.version) if after else None,
-        previous=_write_cursor(before, rules.version) if before else None,
+        next=write_cursor(after, rules.version) if after else None,
+        previous=write_cursor(before, rules.version) if before else None,
         total=len(rows),
         stores=tuple(replace(status, problem=problems.get(status.name, status.problem)) for status in statuses),
         counts=tuple(count.said for count in counts),
@@ -216,7 +217,7 @@ def list_actions(
 
 def rules_version(cursor: str | None) -> int | None:
     """The version of the rules by which the page before this one was ordered; None on a first page. Raises InvalidQuery as `list_actions`."""
-    return _read_cursor(cursor).version
+    return read_cursor(cursor).version
 
 
 def get_action(store: ActionStore, ref: ActionRef, rules: ToolRules = NO_RULES) -> ActionItem:
@@ -301,9 +302,7 @@ def make_item(
             claim="",
         )
     output = outputs.get((action.agent, action.args_ref)) if action.args_ref else None
-    whole = output.content if output else action.args
-    rule = rules.of(action.tool)
-    arguments = redacted_arguments(whole, rule.redacted)
+    made = _made_of(action, output.content if output else action.args, rules.of(action.tool))
     return ActionItem(
         store=store.name,
         agent=action.agent,
@@ -314,14 +313,43 @@ def make_item(
         lease=reading.lease,
         leases_known=store.leases_known,
         read_at=reading.read_at,
-        arguments=arguments,
+        arguments=made.arguments,
         is_args_missing=bool(action.args_ref) and output is None,
-        facts=facts_of(
-            redact_text(action.tool), action.action_class, arguments, rule, risk=risk_of(action.tool, action.args, rule)
-        ),
+        facts=made.facts,
+        digest=made.digest,
+        claim=made.claim,
+    )
+
+
+class _Made(NamedTuple):
+    """What is made of an action's texts alone, whoever looks and whenever."""
+
+    arguments: Arguments
+    facts: Facts
+    digest: str
+    claim: str
+
+
+def _made_of(action: Action, whole: str, rule: ToolRule) -> _Made:
+    if len(action.tool) + len(action.args) + len(whole) > MAX_KEPT_CHARS:
+        return _make(action, whole, rule)
+    texts = (action.tool, action.args, whole, action.key)
+    others = (action.action_class, action.status, action.epoch, rule)
+    return _kept.get(texts, others, lambda: _make(action, whole, rule))
+
+
+def _make(action: Action, whole: str, rule: ToolRule) -> _Made:
+    arguments = redacted_arguments(whole, rule.redacted)
+    risk = risk_of(action.tool, action.args, rule)
+    return _Made(
+        arguments=arguments,
+        facts=facts_of(redact_text(action.tool), action.action_class, arguments, rule, risk=risk),
         digest=action_digest(action, whole),
         claim=claim_digest(action, whole),
     )
+
+
+_kept = Kept[_Made](KEPT_ITEMS)
 
 
 def parse_states(names: Iterable[str]) -> frozenset[ActionState]:
@@ -513,96 +541,3 @@ def _outputs_of(store: ActionStore, readings: Collection[Reading]) -> dict[tuple
     wanted = {(r.action.agent, r.action.args_ref) for r in readings if isinstance(r.action, Action) and r.action.args_ref}
     found = store.read_outputs(wanted) if wanted else {}
     return {key: output for key, output in found.items() if isinstance(output, Output)}
-
-
-# --- places in the list ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where a page begins, or with `is_end` where it ends; None: at the list's own beginning or end.
-
-    `behind`: where stores are that did not answer on a page before this one; what they hold after that place was never shown.
-    """
-
-    key: SortKey | None = None
-    is_end: bool = False
-    behind: Mapping[str, SortKey | None] = field(default_factory=dict)
-    version: int | None = None  # of the weights by which the pages before were ordered
-
-    def of(self, store: str) -> SortKey | None:
-        return self.behind.get(store, self.key)
-
-
-def _turn_to(
-    place: _Place, rows: Sequence[_Row], limit: int, *, away: Collection[str]
-) -> tuple[Sequence[_Row], _Place | None, _Place | None]:
-    """The rows of one page, the page before it and the page after it. `away`: stores whose rows are not there."""
-    if place.is_end:
-        end = len(rows) if place.key is None else sum(1 for row in rows if row.key < place.key)
-        shown = rows[max(0, end - limit) : end]
-        has_before, has_more = end > len(shown), end < len(rows)
-        place = _Place(key=rows[end - len(shown) - 1].key if has_before else None)
-    else:
-        left = [row for row in rows if _is_after(row.key, place.of(row.store.name))]
-        shown = left[:limit]
-        has_before, has_more = bool(rows) and rows[:1] != shown[:1], len(left) > limit
-    before = _Place(key=shown[0].key if shown else None, is_end=True) if has_before else None
-    return shown, before, _after(place, shown, away) if has_more else None
-
-
-def _after(place: _Place, shown: Sequence[_Row], away: Collection[str]) -> _Place:
-    """The place after a page: its last row, and where every store is that has not come so far."""
-    last = shown[-1].key if shown else None
-    key = _later(place.key, last)
-    behind = {}
-    for store in {*place.behind, *away}:
-        reached = place.of(store) if store in away else _later(place.of(store), last)
-        if reached != key:
-            behind[store] = reached
-    return _Place(key=key, behind=behind)
-
-
-def _is_after(key: SortKey, place: SortKey | None) -> bool:
-    return place is None or key > place
-
-
-def _later(one: SortKey | None, other: SortKey | None) -> SortKey | None:
-    return one if other is None or (one is not None and one > other) else other
-
-
-def _write_cursor(place: _Place, version: int) -> str:
-    said: dict[str, object] = {"before" if place.is_end else "after": place.key}
-    if place.behind:
-        said["behind"] = dict(sorted(place.behind.items()))
-    said["rules"] = version
-    return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str | None) -> _Place:
-    if not cursor:
-        return _Place()
-    try:
-        said = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        version = said.pop("rules", None)
-        if version is not None and (type(version) is not int or not 0 <= version < 2**63):
-            raise ValueError("no version")
-        if set(said) == {"before"}:
-            return _Place(key=_read_key(said["before"]), is_end=True, version=version)
-        if set(said) - {"behind"} != {"after"}:
-            raise ValueError("wrong names")
-        behind = {name: _read_key(key) for name, key in said.get("behind", {}).items()}
-        return _Place(key=_read_key(said["after"]), behind=behind, version=version)
-    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
-        raise InvalidQuery("the cursor is not one that this list gave out; start from the first page") from exc
-
-
-def _read_key(said: object) -> SortKey | None:
-    if said is None:
-        return None
-    if not isinstance(said, list):
-        raise TypeError("no key")
-    risk, began, store, agent, seq, record_id = said
-    if not all(type(n) is int for n in (risk, began, seq)) or not all(type(t) is str for t in (store, agent, record_id)):
-        raise TypeError("wrong types")
-    return risk, began, store, agent, seq, record_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from actions.errors import InvalidDecision
@@ -15,6 +16,7 @@ MAX_ERROR_CHARS = 8_000
 SETTLED_STATUSES = frozenset({ActionStatus.DONE, ActionStatus.FAILED, ActionStatus.ABANDONED})
 """The ends that a decision may write. `unknown` is no decision: the record says so already."""
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 # Look like a space or like nothing at all, though Unicode calls them letters or symbols.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
@@ -87,8 +89,13 @@ def check_text(name: str, text: str) -> None:
     """
     if "\x00" in text:
         raise InvalidDecision(f"the {name} contains a NUL character; remove it")
-    if any("\ud800" <= char <= "\udfff" for char in text):
+    if not is_utf8(text):
         raise InvalidDecision(f"the {name} contains half a surrogate pair, which is no character; remove it")
+
+
+def is_utf8(text: str) -> bool:
+    """False where it holds half a surrogate pair, as Python makes of bytes that are no UTF-8 and JSON may escape: no database keeps it."""
+    return _HALF_PAIR.search(text) is None
 
 
 def as_column(text: str) -> str:

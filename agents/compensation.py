@@ -83,7 +83,11 @@ def plan(
         tool = kind.tool(action.tool)
         if compensated(action, whole.get(action.seq)) is not None or _did_not_happen(action):
             continue
-        steps.append(_step(action, tool, undoing.get(action.seq), results, whole))
+        step = _step(action, tool, undoing.get(action.seq), results, whole)
+        if tool is None and step.state is UndoStepState.NOTHING_TO_UNDO and not step.problem:
+            gone = f"run type {kind.name} has no tool {redact_text(action.tool)} any more, so nobody can say what takes it back"
+            step = replace(step, state=UndoStepState.WAITING, problem=gone)
+        steps.append(step)
     return tuple(steps)
 
 

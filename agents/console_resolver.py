@@ -18,7 +18,7 @@ from urllib.parse import quote
 from actions.digests import canonical_json, sha256_text
 from actions.keys import action_key, is_agent_id
 from actions.resolvers.web import AddressRefused, Response, WebAddress, WebError, WebLimits, fetch, parse_address
-from actions.rules import MAX_VALUE_BYTES
+from actions.rules import MAX_VALUE_BYTES, is_utf8
 from actions.turns import cut_bytes
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ def _text(said: Mapping[str, Any], name: str) -> str:
     text = said.get(name)
     if not isinstance(text, str):
         raise _CannotTell("the console's answer is not a decision as it writes it")
-    if any("\ud800" <= char <= "\udfff" for char in text) or len(text.encode()) > MAX_VALUE_BYTES:
+    if not is_utf8(text) or len(text.encode()) > MAX_VALUE_BYTES:
         raise _CannotTell("the console's answer holds what no record can keep")
     return text
 

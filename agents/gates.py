@@ -12,13 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool
-from langchain_core.tools import tool as as_tool
 from langgraph.types import Command, Interrupt, interrupt
 from pydantic import BaseModel, ValidationError
 
 from actions.arguments import parse_arguments
-from actions.errors import ActionsError
+from actions.errors import ActionsError, InvalidRecord
+from actions.limits import value_text
 from actions.resolvers.cel import EvaluationFailed, Expression, InvalidExpression
 from agents.calls import KEY_ARGUMENT
 from agents.runs import DECISIONS, Gate, RunType, call_digest
@@ -70,11 +69,12 @@ class Answer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One interrupt and its calls. `is_outdated`: it was asked by other code, under another rule or before the run was cancelled, so the graph
-    has to ask anew."""
+    has to ask anew. `shown`: the digests under which it was asked, where that is ours."""
 
     interrupt_id: str
     calls: tuple[AskedCall, ...]
     is_outdated: bool = False
+    shown: tuple[str, ...] = ()
     is_one_decision: bool = False
 
 
@@ -110,12 +110,20 @@ def check_edit(kind: RunType, tool: str, args: Mapping[str, Any]) -> list[str]:
 
     Read strictly, as JSON: a person who typed true or a text where an amount belongs did not mean a number, though pydantic would make one.
     """
+    from agents.langgraph.originals import original_of  # whose package imports this module
+
     declared = kind.tool(tool)
     if declared is None:
         return [f"run type {kind.name} has no tool {tool}"]
-    made = declared.tool if isinstance(declared.tool, BaseTool) else as_tool(declared.tool)
+    made = original_of(declared.tool)
     shown = {name for name in made.args if name != KEY_ARGUMENT}
     problems = [f"{name}: {tool} takes no such argument" for name in args if name not in shown]
+    try:
+        value_text("the arguments", dict(args))
+    except InvalidRecord as exc:
+        return [*problems, str(exc)]
+    if _holds_a_longer_number(args):
+        return [*problems, "a whole number has more than 64 bits, which no state of a graph keeps"]
     schema = made.args_schema
     if isinstance(schema, dict):
         required = [name for name in schema.get("required", ()) if name in shown]
@@ -133,7 +141,21 @@ def check_edit(kind: RunType, tool: str, args: Mapping[str, Any]) -> list[str]:
                 problems.append("the arguments hold half a character, or are no JSON")
             elif error["loc"] and error["loc"][0] in shown:
                 problems.append(f"{place}: {error['msg']}")
+            elif not error["loc"]:
+                problems.append(str(error["msg"]))
+    except Exception as exc:  # whatever a check of the tool's own raises
+        problems.append(f"what {tool} checks about its arguments broke: {type(exc).__name__}")
     return problems
+
+
+def _holds_a_longer_number(args: Mapping[str, Any]) -> bool:
+    rest: list[Any] = [args]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, int) and not -(2**63) <= item < 2**64:
+            return True
+        rest += item.values() if isinstance(item, Mapping) else item if isinstance(item, list) else ()
+    return False
 
 
 def ask(calls: Sequence[GatedCall]) -> list[Mapping[str, Any]]:
@@ -220,7 +242,7 @@ def read_question(kind: RunType, asked: Interrupt[Any], *, cancels: int = 0) -> 
             for position, (request, call_id) in enumerate(zip(requests, call_ids, strict=True))
         )
         is_outdated = [call.digest for call in calls] != list(digests)
-        return Question(interrupt_id=asked.id, calls=calls, is_outdated=is_outdated)
+        return Question(interrupt_id=asked.id, calls=calls, is_outdated=is_outdated, shown=tuple(map(str, digests)))
     configs = [config for config in value.get("review_configs", ()) if isinstance(config, Mapping)]
     calls = tuple(
         _foreign(
@@ -247,6 +269,14 @@ def response_to(kind: RunType, question: Question, answers: Sequence[Answer]) ->
         return decisions[0], ""
     digests = [call.digest for call in question.calls]
     return {"decisions": decisions, "digests": digests, **({"digest": digests[0]} if len(digests) == 1 else {})}, ""
+
+
+def answered_before(question: Question, answers: Sequence[Answer]) -> list[tuple[AskedCall, Mapping[str, Any]]]:
+    """What people said of the calls of an outdated question as it was shown to them: for calls that no rule asks about any more."""
+    if not question.is_outdated or len(answers) != len(question.shown):
+        return []
+    rows = zip(question.calls, question.shown, answers, strict=True)
+    return [(call, _decision(call, one)) for call, digest, one in rows if one.digest == digest and one.type in DECISIONS]
 
 
 def _decision(call: AskedCall, answer: Answer) -> dict[str, Any]:

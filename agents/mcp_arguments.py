@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from actions.rules import MAX_VALUE_BYTES
+from actions.rules import MAX_VALUE_BYTES, is_utf8
 
 Schema = dict[str, Any]
 
@@ -59,7 +59,7 @@ def _read(name: str, wanted: Schema, value: Any) -> Any:
 def _string(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ToolRefused(f"{name} must be a string, got {_shown(value)}")
-    if any("\ud800" <= char <= "\udfff" for char in value):
+    if not is_utf8(value):
         raise ToolRefused(f"{name} holds half a surrogate pair, which no record can keep; send it escaped or without")
     size = len(value.encode())
     if size > MAX_VALUE_BYTES:

@@ -173,6 +173,7 @@ def check_run_type(kind: RunType, *, is_strict: bool = False) -> None:
     for tool in kind.tools:
         if tool.action_class not in classes:
             problems.append(f"{tool.name} has class {tool.action_class!r}; use one of {', '.join(sorted(classes))}")
+        problems += _problems_of_function(tool)
         if COMPENSATES in _parameters(tool.tool):
             problems.append(
                 f"{tool.name} has a parameter {COMPENSATES}, which is kept for what the records say of a compensation"
@@ -205,10 +206,24 @@ def call_digest(tool: str, args: Mapping[str, Any], gate: Gate, *, type_version:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
+def read_input(kind: RunType, given: Mapping[str, Any]) -> BaseModel:
+    """A run's input as its type's model has it: read as JSON, so that a strict model takes a date or an exact amount written as text.
+
+    Raises:
+        ValidationError: it does not fit. Anything else: a check of the type's own broke.
+    """
+    return kind.input.model_validate_json(json.dumps(given))
+
+
 def has_moved_money(kind: RunType, actions: Iterable[Action]) -> bool:
-    """Whether a call of a tool marked so has happened, or may have."""
-    marked = {tool.name for tool in kind.tools if tool.moves_money}
-    return any(action.tool in marked and action.status not in ("failed", "abandoned") for action in actions)
+    """Whether a call of a tool marked so has happened, or may have. A tool that the type has no more may have been marked."""
+    tools = {tool.name: tool for tool in kind.tools}
+
+    def counts(action: Action) -> bool:
+        tool = tools.get(action.tool)
+        return tool.moves_money if tool is not None else action.action_class is not ActionClass.PURE
+
+    return any(counts(action) and action.status not in ("failed", "abandoned") for action in actions)
 
 
 def _parameters(tool: Any) -> Iterable[str]:
@@ -237,6 +252,18 @@ def _problems_of_summary(kind: RunType) -> list[str]:
         for name in sorted(names_in(kind.summary))
         if name.partition(".")[0] not in known
     ]
+
+
+def _problems_of_function(tool: RunTool) -> list[str]:
+    """What would fail the first step of every run."""
+    problems = []
+    if not tool.name:
+        problems.append(f"{type(tool.tool).__name__} has no name: wrap it in a function")
+    if inspect.isgeneratorfunction(tool.tool) or inspect.isasyncgenfunction(tool.tool):
+        problems.append(f"{tool.name} is a generator: it is not over when it returns; return the whole result")
+    if tool.action_class == ActionClass.IDEMPOTENT and KEY_ARGUMENT not in _all_parameters(tool.tool):
+        problems.append(f"{tool.name} is idempotent but takes no {KEY_ARGUMENT}: a repeat could not be told from a second call")
+    return problems
 
 
 def _problems_of_undo(kind: RunType, tool: RunTool, undo: Undo) -> list[str]:

@@ -16,6 +16,17 @@ from langchain_core.messages import AIMessage
 
 log = logging.getLogger(__name__)
 
+MOST = Decimal(10) ** 9
+"""What one message may cost; more is no cost but a mistake of whoever reckons it."""
+
+
+def cost_of(cost: Callable[[Any], Decimal], message: Any) -> Decimal:
+    """What a message cost. Raises ValueError where that is no amount, and whatever `cost` raises."""
+    found = Decimal(cost(message))
+    if not (found.is_finite() and 0 <= found <= MOST):
+        raise ValueError(f"a message cannot cost {found}")
+    return found
+
 
 class Meter(BaseCallbackHandler):
     """Hears what every message of a model costs in one attempt at a step, by the run type's own `cost`. Safe in several threads.
@@ -38,7 +49,7 @@ class Meter(BaseCallbackHandler):
             return
         try:
             said = [getattr(one, "message", None) for generations in response.generations for one in generations]
-            cost = sum((Decimal(self._cost(message)) for message in said if isinstance(message, AIMessage)), Decimal(0))
+            cost = sum((cost_of(self._cost, message) for message in said if isinstance(message, AIMessage)), Decimal(0))
             if not cost:
                 return
             with self._lock:

@@ -22,11 +22,11 @@ from actions.store.memory import MemoryStore
 from agents import checkpoints
 from agents.checkpoints import StoredStep
 from agents.ends import one_line
-from agents.gates import Answer, AskedCall, OtherQuestion, Question, read_question, response_to
+from agents.gates import Answer, AskedCall, OtherQuestion, Question, answered_before, read_question, response_to
 from agents.harness import DurableAgent, Resolver
 from agents.langgraph import Entered, GraphHooks, durable_tools
-from agents.runs import RunType
-from agents.spending import Meter
+from agents.runs import RunType, read_input
+from agents.spending import Meter, cost_of
 
 __all__ = [
     "Answer",
@@ -86,6 +86,7 @@ def advance(
     checkpointer: Any,
     resolver: Resolver | None = None,
     cancels: int = 0,
+    let_through: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] | None = None,
     meter: Meter | None = None,
 ) -> Step:
     """One step: settle what is open, then one superstep of the graph from its last checkpoint (`given` is the input of the first).
@@ -93,8 +94,9 @@ def advance(
     `answers`, by interrupt id, in the order of its calls, are handed in once: where the graph does not wait for them they are left out.
     Give those of every answered question of the run: what a crash kept from reaching the graph is handed in then. The agent is the run's,
     resumed by this process, which keeps its lease for the whole step. A step that is begun again repeats no call that happened or may have.
-    `cancels`: how often the run was cancelled so far; what was answered before counts for nothing. `meter` hears what the attempt costs, for
-    whoever has to know that also of one that raises.
+    `cancels`: how often the run was cancelled so far; what was answered before counts for nothing. `let_through`, by tool and call id: with
+    which arguments people let a call through since the last checkpoint; made so by an attempt that was lost, it is not made again.
+    `meter` hears what the attempt costs, for whoever has to know that also of one that raises.
 
     Raises:
         LeaseLost, LeaseNotHeld: another process has the run. What this one did stands in the records; no checkpoint was written after that.
@@ -122,7 +124,7 @@ def advance(
     )
     hooks = GraphHooks(agent, tools, resolver=resolver)
     try:
-        settled = hooks.enter(_entered(saver, before, agent, cancels))
+        settled = hooks.enter(replace(_entered(saver, before, agent, cancels), let_through=let_through or {}))
         step = run.step(before, given, answers, tools, hooks)
     except GraphBubbleUp as exc:  # a graph that drains or hands over to a parent that it has not
         step = _failed(one_line(exc))
@@ -168,7 +170,7 @@ def _cost_between(kind: RunType, before: Any, one: Any) -> Decimal:
     known = {message.id for message in _messages_of(before.checkpoint["channel_values"])}
     said = [message for message in _messages_of(one.checkpoint["channel_values"]) if message.id not in known]
     try:
-        return sum((Decimal(kind.cost(message)) for message in said), Decimal(0))
+        return sum((cost_of(kind.cost, message) for message in said), Decimal(0))
     except Exception as exc:
         log.warning("what a step cost cannot be told: %s", one_line(exc))
         return Decimal(0)
@@ -224,6 +226,7 @@ class _Run:
         if opened:
             return Step(state=StepState.OPEN_CALLS, open_calls=opened)
         entry: Any = None
+        answered: list[tuple[AskedCall, Mapping[str, Any]]] = []
         if loaded.state is not None and loaded.state.interrupts:
             try:
                 questions = self._questions(loaded.state)
@@ -232,10 +235,11 @@ class _Run:
             entry, problem = self._answered(questions, answers)
             if entry is None and not any(question.is_outdated for question in questions):
                 return Step(state=StepState.ASKS, asked=_asked(questions), problem=problem)
-        hooks.said(_newest_calls(loaded.state))
+            answered = [pair for one in questions for pair in answered_before(one, answers.get(one.interrupt_id, ()))]
+        hooks.said(_newest_calls(loaded.state), answered)
         if before is None:
             try:
-                entry = self._kind.start(self._kind.input.model_validate(dict(given)))
+                entry = self._kind.start(read_input(self._kind, given))
             except Exception as exc:
                 return _failed(f"the run's input does not fit its type any more: {one_line(exc)}")
         problem = self._run(loaded.graph, entry)
@@ -334,7 +338,7 @@ class _Run:
         if self._kind.cost is None:
             return Decimal(0)
         known = {message.id for message in _said(before)}
-        return sum((Decimal(self._kind.cost(message)) for message in _said(after) if message.id not in known), Decimal(0))
+        return sum((cost_of(self._kind.cost, message) for message in _said(after) if message.id not in known), Decimal(0))
 
 
 def _entered(saver: Any, before: Any, agent: DurableAgent, cancels: int) -> Entered:
@@ -342,7 +346,8 @@ def _entered(saver: Any, before: Any, agent: DurableAgent, cancels: int) -> Ente
         return Entered(cancels=cancels)
     now = {"newest_action": agent.newest_action, "newest_turn": agent.newest_turn}
     is_retry = any(channel == "__error__" for _, channel, _ in before.pending_writes or ())
-    return Entered(**checkpoints.enter(saver, before, now), is_retry=is_retry, cancels=cancels)
+    kept = checkpoints.enter(saver, before, now)
+    return Entered(newest_action=kept["newest_action"], newest_turn=kept["newest_turn"], is_retry=is_retry, cancels=cancels)
 
 
 def _said(state: Any) -> list[AIMessage]:

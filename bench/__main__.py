@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from types import FrameType
 
 import httpx
 import psycopg
+from polign_recall import RecallError
 
 from actions.errors import ActionsError
 from bench.audit import bench_audit
@@ -55,7 +57,9 @@ BENCHES: dict[str, Callable[[Ground, Plan, Report], None]] = {
     "memory": bench_memory,
 }
 
-FAILURES = (ServerError, ActionsError, OSError, psycopg.Error, httpx.HTTPError, subprocess.TimeoutExpired)
+FAILURES = (ServerError, ActionsError, RecallError, OSError, psycopg.Error, httpx.HTTPError, subprocess.TimeoutExpired)
+_stopped: list[int] = []
+"""The exit code once somebody stopped us: what fails from then on, because Ctrl-C reached a client's own server too, is no failure."""
 FEW = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
 OWN_DATA = frozenset({"audit", "documents", "growth", "flower", "memory"})
 """Benchmarks that bring their own: records would only be laid for nothing."""
@@ -68,6 +72,9 @@ TRIALS = {"quick": 1, "usual": 20, "full": 20}
 def main(argv: list[str]) -> int:
     args = parse(argv)
     if args.name == README:
+        if not FILE.exists():
+            print(f"bench: there is no {FILE.name} yet; ./run bench writes it", file=sys.stderr)
+            return 1
         print(readme_table(FILE))
         return 0
     if args.name == CHAOS:
@@ -90,7 +97,7 @@ def main(argv: list[str]) -> int:
                     try:
                         BENCHES[name](ground, plan, report)
                     except FAILURES as exc:
-                        if args.name:
+                        if args.name or _stopped:
                             raise
                         # What was measured for an hour is not thrown away for the last of it.
                         failed.append(name)
@@ -101,6 +108,8 @@ def main(argv: list[str]) -> int:
             if args.name is None:
                 write_results(FILE, report, effort=args.effort, seconds=time.monotonic() - began)
     except FAILURES as exc:
+        if _stopped:
+            return _stopped[0]
         print(f"bench: {_first_line(exc)}", file=sys.stderr)
         return 1
     return 1 if failed else 0
@@ -112,6 +121,7 @@ def _first_line(exc: BaseException) -> str:
 
 def stop(number: int, frame: FrameType | None) -> None:
     """Leave by the door, so that everything that was started is stopped."""
+    _stopped.append(128 + number)
     sys.exit(128 + number)
 
 
@@ -159,22 +169,35 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     only_kill.add_argument("--trials", type=_positive, metavar="N", help="for each setup, tool and point; 20, or 1 with --quick")
     only_chaos = parser.add_argument_group("chaos", "Durable runs while workers, broker and database are killed at random.")
-    only_chaos.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="what is killed when; the same again with the same (0)"
-    )
+    only_chaos.add_argument("--seed", type=int, metavar="N", help="what is killed when; the same again with the same (0)")
     parser.set_defaults(effort="usual")
     args = parser.parse_args(argv)
     if args.name != KILL and (args.store or args.trials):
         parser.error("--store and --trials belong to kill")
+    if args.name != CHAOS and args.seed is not None:
+        parser.error("--seed belongs to chaos")
+    if args.name in (README, CHAOS) and args.jobs:
+        parser.error(f"--jobs means nothing to {args.name}")
+    if args.json and (problem := _unwritable(args.json)):
+        parser.error(f"--json {args.json}: {problem}")
+    args.seed = args.seed or 0
     args.jobs = args.jobs or (4 if args.name == KILL else 1)
     return args
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1_000_000):
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _unwritable(file: Path) -> str:
+    """Why nothing can be written there, found out before an hour of measuring and not after it; empty where it can."""
+    if file.is_dir():
+        return "that is a folder"
+    if not file.parent.is_dir():
+        return "there is no such folder"
+    return "" if os.access(file if file.exists() else file.parent, os.W_OK) else "it cannot be written"
 
 
 def tell(line: str) -> None:

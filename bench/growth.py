@@ -45,7 +45,10 @@ def bench_growth(ground: Ground, plan: Plan, report: Report) -> None:
             at.add([TALKER])
             with at.store() as store:
                 fill(at.url, store.read_head(), min(ENTRIES, size // 4))
-            with served(at, f"console_{size}") as console, Inside(console.environment) as inside:
+            with (
+                served(at, f"console_{size}") as console,
+                Inside(console.environment, log=at.log.with_name("inside.log")) as inside,
+            ):
                 at_rest = pss_mb(console.pid)
                 _measure_size(at, console, inside, plan, report, size)
                 if size == plan.sizes[-1]:

@@ -22,13 +22,15 @@ RESOLVER = "bench-world"
 
 
 class Inside:
-    """The other process, while the block lasts."""
+    """The other process, while the block lasts. `log`: where its lines of log go, which are not the benchmark's."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], *, log: Path) -> None:
         line = [sys.executable, "-m", "bench.inside"]
-        self._process = subprocess.Popen(
-            line, env=dict(environment), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._log = log
+        with log.open("a") as lines:
+            self._process = subprocess.Popen(
+                line, env=dict(environment), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=lines, text=True
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -56,11 +58,15 @@ class Inside:
             self._process.stdin.write(json.dumps({"name": name, **arguments}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError as exc:
-            raise ServerError(f"inside: {name}: the process has ended") from exc
-        answer = json.loads(self._process.stdout.readline() or '{"problem": "the process has ended"}')
+            raise ServerError(f"inside: {name}: {self._how_it_ended()}") from exc
+        answer = json.loads(self._process.stdout.readline() or json.dumps({"problem": self._how_it_ended()}))
         if "problem" in answer:
             raise ServerError(f"inside: {name}: {answer['problem']}")
         return answer["said"]
+
+    def _how_it_ended(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return f"the process has ended: {lines[-1]}" if lines else "the process has ended"
 
 
 # --- the other end ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.db.models import QuerySet, Subquery
@@ -18,9 +20,12 @@ class People(ModelBackend):
     """
 
     def get_user(self, user_id: int) -> User | None:
-        user = self._people().filter(pk=user_id).first()
+        user = _people().filter(pk=user_id).first()
         return user if user is not None and self.user_can_authenticate(user) else None
 
-    def _people(self) -> QuerySet[User]:
-        swept = Sweep.objects.filter(name=SWEEP).values("ran_at")
-        return User.objects.select_related("preferences").annotate(swept_at=Subquery(swept), asked_at=Now())
+
+@cache
+def _people() -> QuerySet[User]:
+    """Made once, and asked by none: each request narrows it to one person."""
+    swept = Sweep.objects.filter(name=SWEEP).values("ran_at")
+    return User.objects.select_related("preferences").annotate(swept_at=Subquery(swept), asked_at=Now())

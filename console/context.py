@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +11,9 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from console.access import Right, has_any_role, may, may_somewhere
-from console.models import Preferences, Run
+from console.access import Person, Right, has_any_role, may, may_somewhere
+from console.models import Incident, Preferences
+from console.services.around import what_is_around
 from console.services.incidents import visible_open_incidents
 from console.services.people import preferences_of
 from console.services.sweeps import is_late
@@ -42,13 +44,17 @@ _HTMX = {
 HTMX_CONFIG = json.dumps(_HTMX, separators=(",", ":"))
 
 
-def has_runs() -> bool:
+def has_runs(user: Person) -> bool:
     """Whether this console has to do with durable runs at all: a type is named in its settings, or there was one once."""
-    return bool(settings.RUN_TYPES) or Run.objects.exists()
+    return bool(settings.RUN_TYPES) or what_is_around(user).runs
+
+
+def _open_incidents(user: Person) -> Sequence[Incident]:
+    return visible_open_incidents(user) if what_is_around(user).incidents else ()
 
 
 def console(request: HttpRequest) -> dict[str, Any]:
-    """For the base template. One query for the roles of the user, one for the menu, none for strangers."""
+    """For the base template. One query for the roles of the user, none for strangers; what follows is asked where it is drawn."""
     user = getattr(request, "user", None)
     mine = preferences_of(user) if user else Preferences()
     # Who is known is lit as they chose; who chose nothing, as this browser was lit last.
@@ -64,9 +70,9 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "may_read_history": bool(user and known and may_somewhere(user, Right.HISTORY)),
         # Read with the person of the request (backends.py); of nobody else is it asked.
         "swept_at": user.swept_at if user and known and is_late(*_swept(user)) else None,
-        # One query, asked only where the banner is drawn.
-        "has_runs": SimpleLazyObject(has_runs) if known else False,
-        "open_incidents": SimpleLazyObject(lambda: visible_open_incidents(user)) if user and known else (),
+        # One query for both, where something of what it asks about is there one more.
+        "has_runs": SimpleLazyObject(lambda: has_runs(user)) if user and known else False,
+        "open_incidents": SimpleLazyObject(lambda: _open_incidents(user)) if user and known else (),
     }
 
 

@@ -25,7 +25,7 @@ from console.services.correct import CorrectionRequest
 from console.services.decide import DecisionRequest
 from console.services.evict import EvictionRequest, holder_digest
 from console.services.evidence import NOBODY_ASKED, refs_with_verdict
-from console.services.insight import Asked
+from console.services.insight_histories import Asked
 from console.services.notes import refs_due
 from console.words import OUTCOMES, STATES, TRUTHS
 

@@ -17,12 +17,6 @@ from django_htmx.middleware import HtmxDetails
 from actions.records import ActionRef
 
 
-class HtmxHttpRequest(HttpRequest):
-    """A request as our middleware leaves it."""
-
-    htmx: HtmxDetails
-
-
 def wants_partial(request: HttpRequest) -> bool:
     """htmx asks for a piece of a page; neither a boosted link nor Back, which need the whole one."""
     htmx: HtmxDetails | None = getattr(request, "htmx", None)

@@ -12,8 +12,9 @@ from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import Error as ConsoleDatabaseError
 from django.db import InternalError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect, QueryDict
 from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 from django.urls import ResolverMatch
 from django.utils.deprecation import MiddlewareMixin
 
@@ -31,7 +32,9 @@ SEEN_AT = "seen_at"
 BACKGROUND = "X-Background"
 """Header of requests that the page makes by itself; they do not keep a session alive."""
 _WRITE_EVERY_S = 60
+_FORM = "application/x-www-form-urlencoded"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_BY_ADDRESS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Deadlines(MiddlewareMixin):
@@ -46,6 +49,14 @@ class Deadlines(MiddlewareMixin):
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         with one_page(changes=request.method not in _SAFE):
             return await self.get_response(request)  # type: ignore[misc]  # as MiddlewareMixin itself
+
+
+class KnownHosts(CommonMiddleware):
+    """Django's, but for programs that watch each process by its address, which is no name of ours: what they are answered names no host, holds
+    nothing of anybody's session, and numbers need a token."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        return None if request.path_info in _BY_ADDRESS else super().process_request(request)
 
 
 class Sessions(SessionMiddleware):
@@ -73,6 +84,23 @@ class IdleTimeout(MiddlewareMixin):
             request.session.flush()
         elif SEEN_AT not in request.session or (now - seen_at >= _WRITE_EVERY_S and not _is_background(request)):
             request.session[SEEN_AT] = now
+
+
+class LineFeeds(MiddlewareMixin):
+    """A browser sends each line feed of a text area as two characters. What was meant, and is kept and shown, is the one that was typed."""
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., HttpResponse], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        # What is no form of ours reads its body itself.
+        if request.method != "POST" or request.content_type != _FORM or getattr(view, "csrf_exempt", False):
+            return
+        if any("\r\n" in text for _, texts in request.POST.lists() for text in texts):
+            typed = QueryDict(mutable=True)
+            for name, texts in request.POST.lists():
+                typed.setlist(name, [text.replace("\r\n", "\n") for text in texts])
+            typed._mutable = False
+            request.POST = typed  # type: ignore[assignment]
 
 
 class SameOrigin(MiddlewareMixin):

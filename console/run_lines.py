@@ -106,9 +106,6 @@ def known_types() -> KnownTypes:
         return KnownTypes(types=run_types())
     except ActionsError as exc:
         return KnownTypes(types={}, problem=str(exc))
-    except (ImportError, AttributeError) as exc:
-        log.exception("the run types cannot be loaded")
-        return KnownTypes(types={}, problem=f"a module of RUN_TYPES cannot be loaded ({type(exc).__name__})")
 
 
 def words_of_types(known: KnownTypes) -> tuple[TypeWords, ...]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterable
 from importlib import import_module
 
 from django.conf import settings
 
 from actions.errors import ActionsError
 from agents.runs import RunType, RunTypeRefused, check_run_type
+from console.trouble import log_unexpected
+
+log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
-_known: dict[str, RunType] | None = None
+_known: dict[str, RunType] | RunTypeRefused | None = None
 
 
 class UnknownRunType(ActionsError):
@@ -22,20 +27,37 @@ def run_types() -> dict[str, RunType]:
     """Every registered type by name, in the order of the settings.
 
     Raises:
-        RunTypeRefused: a declaration cannot work, or two have one name. No type is known then.
+        RunTypeRefused: a module cannot be loaded, a declaration cannot work, or two have one name. No type is known then.
     """
     global _known
     with _lock:
         if _known is None:
-            known: dict[str, RunType] = {}
-            for module in settings.RUN_TYPES:
-                for kind in import_module(module).RUN_TYPES:
-                    check_run_type(kind, is_strict=settings.RUN_TYPES_STRICT)
-                    if kind.name in known:
-                        raise RunTypeRefused(f"two run types are called {kind.name}")
-                    known[kind.name] = kind
-            _known = known
+            try:
+                _known = _registered()
+            except RunTypeRefused as exc:
+                _known = exc  # said once; what mends it is other code, and another process
+        if isinstance(_known, RunTypeRefused):
+            raise RunTypeRefused(str(_known))
         return _known
+
+
+def _registered() -> dict[str, RunType]:
+    known: dict[str, RunType] = {}
+    for module in settings.RUN_TYPES:
+        for kind in _declared_in(module):
+            check_run_type(kind, is_strict=settings.RUN_TYPES_STRICT)
+            if kind.name in known:
+                raise RunTypeRefused(f"two run types are called {kind.name}")
+            known[kind.name] = kind
+    return known
+
+
+def _declared_in(module: str) -> Iterable[RunType]:
+    try:
+        return tuple(import_module(module).RUN_TYPES)
+    except Exception as exc:  # whatever somebody's module raises: it takes no page and no worker away
+        log_unexpected(log, f"loading {module}, which RUN_TYPES names", exc)
+        raise RunTypeRefused(f"module {module} of RUN_TYPES cannot be loaded ({type(exc).__name__})") from exc
 
 
 def is_any() -> bool:

@@ -1,4 +1,7 @@
-"""What is due by itself, and when: names of tasks only, so that whoever keeps the time needs nothing of what they do."""
+"""What is due by itself, and when: names of tasks only, so that whoever keeps the time needs nothing of what they do.
+
+Nothing here is kept where beat runs: what must not be forgotten for a day, whatever restarts, is due by what the database says.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ SCHEDULE: dict[str, dict[str, Any]] = {
     "runs": {"task": "console.tasks.sweep_runs", "schedule": 2.0, "options": {"expires": 10}},
     "ends": {"task": "console.tasks.sweep_ends", "schedule": 30.0, "options": {"expires": 25}},
     "notify": {"task": "console.tasks.sweep_notices", "schedule": 5.0, "options": {"expires": 10}},
-    "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 3600.0, "options": {"expires": 1800}},
-    "verify": {"task": "console.tasks.verify_all", "schedule": 86_400.0, "options": {"expires": 3600}},
+    # Hourly and daily, by the database.
+    "checkpoints": {"task": "console.tasks.sign_checkpoints", "schedule": 300.0, "options": {"expires": 240}},
+    "verify": {"task": "console.tasks.verify_all", "schedule": 600.0, "options": {"expires": 480}},
     "recheck": {"task": "console.tasks.recheck_failed", "schedule": 300.0, "options": {"expires": 240}},
 }

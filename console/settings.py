@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -98,7 +99,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "console.middleware.Sessions",
     "console.middleware.IdleTimeout",
-    "django.middleware.common.CommonMiddleware",
+    "console.middleware.KnownHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -108,6 +109,7 @@ MIDDLEWARE = [
     "console.middleware.Denials",
     "console.middleware.KnownMethods",
     "console.middleware.SameOrigin",
+    "console.middleware.LineFeeds",
     "console.middleware.DrawnProblems",
     "axes.middleware.AxesMiddleware",
 ]
@@ -137,12 +139,12 @@ USE_TZ = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440  # 2.5 MB: whole arguments may be edited, nothing larger is meant
 
 STATIC_URL = "static/"
-# Only production collects; elsewhere whitenoise serves what the finders find.
+# Only production collects; whitenoise serves what was not collected from beside the code, later and larger.
 STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else None
-WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 WHITENOISE_ALLOW_ALL_ORIGINS = False  # no CORS, not even for static files
-_STATIC_STORAGE = "whitenoise.storage.CompressedManifestStaticFilesStorage"
+_STATIC_STORAGE = "console.static_files.CollectedFiles"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": _STATIC_STORAGE if PRODUCTION else "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -254,6 +256,8 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SOFT_TIME_LIMIT = 90
 CELERY_TASK_TIME_LIMIT = 120  # below the visibility time-out, else a slow task runs twice at once
 CELERY_TIMEZONE = "UTC"
+# In memory: a file that a kill left half written kept beat from ever starting again, and a new container has none.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_TIMEOUT = 3
@@ -286,7 +290,7 @@ RUN_STORE_URL = env.text("RUN_STORE_URL", "")
 
 # --- Resolvers --------------------------------------------------------------------------------------------------------
 
-RESOLVER_SWEEP_S = 2.0  # as celery.py schedules it
+RESOLVER_SWEEP_S = 2.0  # as schedule.py has it
 RESOLVER_CLAIM_S = 30  # whoever asks longer has died; a resolver's own limit is 10 s, a store's too
 # Dotted paths that a `python` resolver may name, and host or host:port that may be asked over http or in a private network.
 RESOLVER_CALLABLES = tuple(env.words("RESOLVER_CALLABLES"))
@@ -305,7 +309,6 @@ SPAN_EXPORT_S = 3.0  # a collector that hangs; the end of a process waits for tw
 
 # --- Notifications ----------------------------------------------------------------------------------------------------
 
-NOTIFY_SWEEP_S = 5.0  # as celery.py schedules it
 NOTIFY_WEBHOOK_S = 10.0  # one message to one address, from look-up to the last byte
 
 # --- Logging: one line each, never the arguments of an action ---------------------------------------------------------
@@ -347,6 +350,8 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
     },
 }
+if PRODUCTION:
+    logging.captureWarnings(True)  # what libraries warn of is a line like any other
 structlog.configure(
     processors=[
         structlog.stdlib.filter_by_level,

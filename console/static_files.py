@@ -5,6 +5,17 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.responders import StaticFile
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class CollectedFiles(CompressedManifestStaticFilesStorage):
+    """The names that `collectstatic` made. What was never collected keeps its own, by which it is found beside the code: no page fails for it."""
+
+    def stored_name(self, name: str) -> str:
+        try:
+            return str(super().stored_name(name))
+        except ValueError:
+            return name
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):

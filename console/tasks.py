@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from celery import shared_task
@@ -21,6 +22,7 @@ from console.services import (
     incidents,
     inquiries,
     looks,
+    notices,
     notifications,
     passwords,
     resolve,
@@ -28,14 +30,15 @@ from console.services import (
     undoing,
     verification,
 )
-from console.services import correct as corrections
+from console.services import correction_delivery as corrections
 from console.services import deliver as deliveries
-from console.services.sweeps import SWEEP, note_sweep
+from console.services.sweeps import SWEEP, is_due, note_sweep
 from console.stores import list_chains
 
 log = logging.getLogger(__name__)
 
 BATCH = 100
+SIGN_EVERY = timedelta(hours=1)
 
 
 @shared_task(name="console.tasks.deliver")
@@ -149,7 +152,7 @@ def recheck_failed() -> None:
     """
     inquiries.recheck_failed()
     incidents.sweep_incidents()
-    notifications.prune()
+    notices.prune()
     note_sweep("recheck")
 
 
@@ -164,7 +167,7 @@ def sweep_ends() -> None:
 @shared_task(name="console.tasks.sweep_notices")
 def sweep_notices() -> None:
     """Find what people want to be told, and send a task for each channel whose turn it is."""
-    notifications.find()
+    notices.find()
     for pk in notifications.due_channels():
         notify.delay(pk)
     note_sweep("notify")
@@ -205,8 +208,10 @@ def send_verifying(pks: Iterable[int]) -> None:
 
 @shared_task(name="console.tasks.verify_all")
 def verify_all() -> None:
-    """Once a day, whether anybody asks or not."""
+    """Each history once a day, whether anybody asks or not: beat sends this more often, and the database knows when it was."""
     for chain in list_chains():
+        if not verification.is_due(chain.name):
+            continue
         row, is_new = verification.ask(chain.name, by="system beat")
         if is_new:
             verify.delay(row.pk)
@@ -215,7 +220,10 @@ def verify_all() -> None:
 
 @shared_task(name="console.tasks.sign_checkpoints")
 def sign_checkpoints() -> None:
-    """Sign how far each history has come, and take it out of the databases."""
+    """Once an hour sign how far each history has come; and, as often as beat asks, send what has not left the databases yet."""
+    if not is_due("checkpoints", SIGN_EVERY):
+        anchoring.deliver_due()
+        return
     for signed in checkpoints.sign_all():
         if not isinstance(signed, Checkpoint):
             log.error("no checkpoint: %s", signed if isinstance(signed, Exception) else f"{signed[0]}: {signed[1]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from actions.rules import as_column
@@ -19,11 +19,17 @@ class PolicyBook:
 
     policies: Mapping[str, Policy]
     rules: ToolRules
+    unset: dict[str, Policy] = field(
+        default_factory=dict
+    )  # made while this book is read in: every row of a list asks for its tool's
 
     def policy_of(self, tool: str) -> Policy:
         """The defaults as version 0 where nobody has set one."""
         name = as_column(tool)
-        return self.policies.get(name) or Policy(tool=name, version=0)
+        found = self.policies.get(name) or self.unset.get(name)
+        if found is None:
+            found = self.unset[name] = Policy(tool=name, version=0)
+        return found
 
 
 def rule_from(policy: Policy) -> ToolRule:

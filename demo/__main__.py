@@ -179,7 +179,7 @@ def run(home: Home, *, port: int) -> None:
         face.start()
         token = home.token.read_text()
         wait_until_ready(face, token, stage, stores, parts)
-        start_refunds(face, token, World(home.world))
+        is_first = start_refunds(face, token, World(home.world))
 
         home.tell_environment(environment)
         home.tell(
@@ -192,7 +192,7 @@ def run(home: Home, *, port: int) -> None:
             stores=environment["ACTION_STORES"],
         )
         tell("ready")
-        print(welcome(face.url, kept.password, home, doubtful_agent(addresses.agents)), flush=True)
+        print(welcome(face.url, kept.password, home, doubtful_agent(addresses.agents), is_first=is_first), flush=True)
         while True:
             face.require_alive()
             stage.require_alive()
@@ -299,15 +299,18 @@ def wait_until_ready(face: Console, token: str, stage: Stage, stores: Iterable[s
         processes.wait_until(is_receipt_settled, what="the receipt's end", timeout=RECEIPT_WITHIN)
 
 
-def start_refunds(face: Console, token: str, world: World) -> None:
-    """Four durable runs, one of each fate: done, waiting for approval, killed inside a call, failed on its last one. Those of the first start."""
+def start_refunds(face: Console, token: str, world: World) -> bool:
+    """Four durable runs, one of each fate: done, waiting for approval, killed inside a call, failed on its last one. Those of the first start,
+    whose keys a later one finds again. Whether this is the first."""
+    is_first = not world.effects(ARRANGED)
     for order, _, accident in REFUNDS:
-        if accident is not None and not world.effects(ARRANGED):
+        if accident is not None and is_first:
             arrange(world, order, *accident)
     for order, amount, _ in REFUNDS:
         face.start_run(token, order=order, amount=amount)
-    if not world.effects(ARRANGED):
+    if is_first:
         world.append(ARRANGED, "refunds", {})
+    return is_first
 
 
 def doubtful_agent(urls: Mapping[str, str]) -> str:
@@ -320,7 +323,14 @@ def doubtful_agent(urls: Mapping[str, str]) -> str:
     return cast.called(next((doubtful[script] for script in scripts if script in doubtful), everybody[0]), urls)
 
 
-def welcome(url: str, password: str, home: Home, agent: str) -> str:
+FIRST_RUNS = """\
+  Four refunds run in workers ({url}/runs/): one is done, one of 1,480 EUR waits for your approval, one was killed after its email, one
+  failed on its last call and can be walked backward.
+"""
+LATER_RUNS = "  The refunds of the first start ({url}/runs/) are as they were left.\n"
+
+
+def welcome(url: str, password: str, home: Home, agent: str, *, is_first: bool) -> str:
     return f"""
   Settle runs at   {url}/
   Log in as        {USERNAME}
@@ -330,8 +340,7 @@ def welcome(url: str, password: str, home: Home, agent: str) -> str:
   Agents were killed inside their calls; each call in the queue may or may not have happened.
 {TWO_STORES if len(STORES[home.kind]) > 1 else ""}\
   Evidence is being asked for: of the Sent folder, the payment provider, the ticket tracker. One receipt is settled by that alone.
-  Four refunds run in workers ({url}/runs/): one is done, one of 1,480 EUR waits for your approval, one was killed after its email, one
-  failed on its last call and can be walked backward.
+{(FIRST_RUNS if is_first else LATER_RUNS).format(url=url)}\
   Say what became of the calls, then let an agent carry on, and see what it reads and does:
 
       ./run demo --resume {agent}

@@ -56,7 +56,7 @@ class Console:
         line = ["uvicorn", "console.asgi:application", "--host", HOST, "--port", str(self.port), "--no-access-log"]
         self._spawn("web", [*line, "--timeout-graceful-shutdown", "3"])  # a page that is left open would keep it for ever
         self._spawn("worker", ["celery", "--app", "console", "worker", "--concurrency", "1", "--loglevel", "info"])
-        beat = ["celery", "--app", "console.beat", "beat", "--schedule", str(self.home.schedule), "--pidfile", ""]
+        beat = ["celery", "--app", "console.beat", "beat", "--pidfile", ""]
         self._spawn("beat", [*beat, "--loglevel", "info"])
 
     def _spawn(self, name: str, module: list[str], more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:

@@ -60,7 +60,6 @@ class Home:
         self.logs = self.kept / "logs"
         self.token = self.kept / "demo.token"
         self.outside = self.kept / "outside.json"
-        self.schedule = self.kept / "celerybeat-schedule"
         self._secrets = self.kept / "demo.secrets.json"
         self.demo = folder / "demo.json"
         self.environment = folder / "demo.env.json"
@@ -158,7 +157,7 @@ class Home:
         postgres.remove_data(self.postgres)
         for folder in (self.mongo, self.valkey, self.world, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in (self._secrets, self.token, self.outside, *self.folder.glob(f"{self.schedule.name}*")):
+        for file in (self._secrets, self.token, self.outside):
             file.unlink(missing_ok=True)
         self._close_to_others()
 

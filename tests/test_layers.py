@@ -55,7 +55,7 @@ MONGO = (
     "actions.store.mongo_setup",
 )
 AUDIT = ("actions.store.audit", "actions.store.audit_file", "actions.store.checkpoints")
-POLIGN = ("actions.store.polign", "actions.store.polign_http")
+POLIGN = ("actions.store.polign", "actions.store.polign_http", "actions.store.polign_records", "actions.store.polign_steps")
 CHECKPOINTER = "console.run_checkpoints"
 EXPORTER = "console.span_exporter"
 SPANS = ("opentelemetry",)

@@ -360,4 +360,7 @@ def _read_link(chain: str, prev: str, link: Link) -> tuple[Entry | None, str]:
 if __name__ == "__main__":
     from actions.store.audit_file import main
 
-    raise SystemExit(main(sys.argv[1:]))
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

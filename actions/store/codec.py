@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -32,6 +32,7 @@ from actions.times import YEAR_ONE, Instant, format_rfc3339, parse_rfc3339
 
 Metadata = dict[str, Any]
 _Member = TypeVar("_Member", bound=StrEnum)
+_Record = TypeVar("_Record")
 
 _STATUSES = {status.value: status for status in ActionStatus}
 _CLASSES = {each.value: each for each in ActionClass}
@@ -91,6 +92,14 @@ def unreadable(record_id: str, problem: str) -> Unreadable:
     agent, kind, tail = match.groups() if match else (record_id.split(":", 1)[0], "", "")
     seq = int(tail) if kind in ("act", "turn", "ws") and tail.isascii() and tail.isdigit() and len(tail) < 19 else None
     return Unreadable(record_id=record_id, agent=agent, seq=seq, problem=problem)
+
+
+def decoded(decode: Callable[[str, object], _Record], record_id: str, metadata: object) -> _Record | Unreadable:
+    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
+    try:
+        return decode(record_id, metadata)
+    except RecordUnreadable as exc:
+        return unreadable(exc.record_id, exc.problem)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -20,13 +20,11 @@ from actions.errors import (
     DecisionIdReused,
     LeaseLive,
     LeaseLost,
-    RecordUnreadable,
     StoreReadOnly,
     WriteConflict,
 )
 from actions.records import (
     OPEN_STATUSES,
-    Action,
     ActionEnd,
     ActionRef,
     ActionsRead,
@@ -75,10 +73,10 @@ from actions.store.codec import (
     decode_pointer,
     decode_turn,
     decode_working_state,
+    decoded,
     encode_changes,
     head_id,
     output_id,
-    unreadable,
 )
 from actions.store.evicting import EVICTED, answer_eviction, eviction_entry, require_held
 from actions.store.loading import MAX_LOADED_OUTPUTS, MAX_LOADED_POINTERS, MAX_LOADED_TURNS, agent_records
@@ -216,7 +214,7 @@ class MemoryStore:
     def read_last_turns(self, agents: Collection[str]) -> Mapping[str, Turn | Unreadable]:
         with self._lock:
             newest = {agent: self._newest(agent, "turn", 1, None) for agent in agents}
-            return {agent: _decode_turn(ids[0], self.records[ids[0]]) for agent, ids in newest.items() if ids}
+            return {agent: decoded(decode_turn, ids[0], self.records[ids[0]]) for agent, ids in newest.items() if ids}
 
     # --- one agent ---
 
@@ -226,7 +224,7 @@ class MemoryStore:
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
         with self._lock:
-            return tuple(_decode_turn(key, self.records[key]) for key in self._newest(agent, "turn", limit, before))
+            return tuple(decoded(decode_turn, key, self.records[key]) for key in self._newest(agent, "turn", limit, before))
 
     def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:
         with self._lock:
@@ -238,24 +236,27 @@ class MemoryStore:
             metadata = self.records.get(head_id(agent))
         if metadata is None:
             return None
-        return _decode_state(head_id(agent), metadata)
+        return decoded(decode_working_state, head_id(agent), metadata)
 
     def list_working_states(self, agent: str, *, limit: int, before: int | None = None) -> tuple[WorkingState | Unreadable, ...]:
         with self._lock:
-            return tuple(_decode_state(key, self.records[key]) for key in self._newest(agent, "working_state", limit, before))
+            return tuple(
+                decoded(decode_working_state, key, self.records[key])
+                for key in self._newest(agent, "working_state", limit, before)
+            )
 
     def list_outputs(self, agent: str, *, limit: int) -> tuple[Output | Unreadable, ...]:
         wanted = {"record": "output", "recall_agent": agent}
         with self._lock:
             found = [key for key in sorted(self.records) if _contains(self.records[key], wanted)]
-            return tuple(_decode_output(key, self.records[key]) for key in found[: max(limit, 0)])
+            return tuple(decoded(decode_output, key, self.records[key]) for key in found[: max(limit, 0)])
 
     def list_pointers(self, agent: str, *, limit: int = 1000) -> tuple[Pointer | Unreadable, ...]:
         wanted = {"record": "pointer", "recall_agent": agent}
         with self._lock:
             found = [(key, self.records[key]) for key in sorted(self.records) if _contains(self.records[key], wanted)]
-        decoded = [_decode_pointer(key, metadata) for key, metadata in found]
-        return tuple([pointer for pointer in decoded if pointer is not None][:limit])
+        pointers = [decoded(decode_pointer, key, metadata) for key, metadata in found]
+        return tuple([pointer for pointer in pointers if pointer is not None][:limit])
 
     # --- the one write for operators ---
 
@@ -476,11 +477,7 @@ class MemoryStore:
 
     def _read(self, record_id: str, now: Instant) -> Reading:
         metadata = self.records[record_id]
-        action: Action | Unreadable
-        try:
-            action = decode_action(record_id, metadata)
-        except RecordUnreadable as exc:
-            action = unreadable(exc.record_id, exc.problem)
+        action = decoded(decode_action, record_id, metadata)
         agent = metadata.get("recall_agent")
         return Reading(action=action, lease=self._lease(agent, now) if isinstance(agent, str) else None, read_at=now)
 
@@ -492,7 +489,7 @@ class MemoryStore:
 
     def _find_output(self, agent: str, ref: str) -> Output | Unreadable | None:
         record_id = output_id(agent, ref)
-        return _decode_output(record_id, self.records[record_id]) if record_id in self.records else None
+        return decoded(decode_output, record_id, self.records[record_id]) if record_id in self.records else None
 
     def _newest(self, agent: str, record: str, limit: int, before: int | None) -> list[str]:
         """Ids of the newest records, by the number in the id: it alone is unique. Ids without a number come last."""
@@ -551,31 +548,3 @@ def _nanoseconds(ttl: timedelta) -> int:
 def _number(record_id: str) -> int:
     match = _NUMBER.search(record_id)
     return int(match[1]) if match else -1
-
-
-def _decode_turn(record_id: str, metadata: Metadata) -> Turn | Unreadable:
-    try:
-        return decode_turn(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
-
-
-def _decode_state(record_id: str, metadata: Metadata) -> WorkingState | Unreadable:
-    try:
-        return decode_working_state(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
-
-
-def _decode_output(record_id: str, metadata: Metadata) -> Output | Unreadable:
-    try:
-        return decode_output(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
-
-
-def _decode_pointer(record_id: str, metadata: Metadata) -> Pointer | Unreadable | None:
-    try:
-        return decode_pointer(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)

@@ -53,6 +53,7 @@ from actions.store import mongo_agents, mongo_closing, mongo_records, mongo_setu
 from actions.store import mongo_documents as shapes
 from actions.store.base import check_epoch
 from actions.store.closing import (
+    ENDINGS,
     Closing,
     answer_repeat,
     check_correctable,
@@ -87,6 +88,7 @@ from actions.store.mongo_documents import (
 )
 from actions.store.mongo_entries import HeldHead, MongoEntries
 from actions.store.mongo_setup import HEADS, LEASES, REGISTRY
+from actions.store.together import Together
 
 _ROWS = 20_001
 """What was asked for comes in one answer, as far as 16 MB hold it."""
@@ -104,6 +106,7 @@ class MongoStore:
         self.name = name
         self._address = parse_address(name, url)
         self._database = MongoDatabase(name, self._address, timeouts)
+        self._together = Together[ActionsRead]()
         self._entries = MongoEntries(self._database, self.chain)
 
     @property
@@ -156,10 +159,16 @@ class MongoStore:
     # --- reads over all agents ---
 
     def read_actions(self, statuses: Collection[ActionStatus], *, limit: int, agent: str | None = None) -> ActionsRead:
-        rows: list[Document] = []
-        if statuses and (agent is None or can_be_stored(agent)):
+        if not statuses or (agent is not None and not can_be_stored(agent)):
+            return ActionsRead(readings=(), is_truncated=False)
+
+        def read() -> ActionsRead:
             rows = self._readings([*shapes.actions_with(statuses, agent=agent), {"$limit": limit + 1}])
-        return ActionsRead(readings=tuple(map(self._reading, rows[:limit])), is_truncated=len(rows) > limit)
+            return ActionsRead(readings=tuple(map(self._reading, rows[:limit])), is_truncated=len(rows) > limit)
+
+        if agent is not None:
+            return read()
+        return self._together.read((frozenset(statuses), limit), read, within_s=self._database.patience())
 
     def read_outputs(self, wanted: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Output | Unreadable]:
         keys = {output_id(agent, ref): (agent, ref) for agent, ref in wanted}
@@ -295,7 +304,8 @@ class MongoStore:
                 raise ActionNotFound(ref)
             found = mongo_closing.look_at_action(self._database, db, place, ref, session)
             action = readable(found.action)
-            told = check_correctable(ref, action, self._entries.list_endings_on(db, ref, session), entry, basis=basis)
+            endings = self._entries.list_endings_on(db, ref.agent, ref.seq, ENDINGS, session)
+            told = check_correctable(ref, action, endings, entry, basis=basis)
             if isinstance(told, Settled):
                 return told
             if found.lease is not None and found.lease.is_live:

@@ -60,6 +60,13 @@ class MongoDatabase:
     def close(self) -> None:
         self._clients.close()
 
+    def patience(self) -> float:
+        """How many seconds a read may take from now; none where whoever asks has waited long enough."""
+        try:
+            return for_read(self._timeouts.answer_s)
+        except LeftAlone:
+            return 0.0
+
     @contextmanager
     def connect(self, *, is_write: bool = False, within_s: float | None = None) -> Iterator[Mongo]:
         """The database for one use, all of which takes no longer than one answer may; a transaction sets limits of its own."""

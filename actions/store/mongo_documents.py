@@ -7,7 +7,6 @@ are written from one dictionary, and a document in which they disagree is unread
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from bson import DatetimeMS, Int64
 from actions.errors import RecordUnreadable
 from actions.keys import args_ref
 from actions.records import ActionStatus, Lease, Reading, Unreadable
+from actions.rules import is_utf8
 from actions.store.codec import Metadata, action_id, decode_action, head_id, load_metadata, output_id, unreadable
 from actions.times import RELEASED, SECOND, YEAR_ONE, Instant
 
@@ -26,7 +26,6 @@ T = TypeVar("T")
 LARGEST = 2**63 - 1
 _MILLISECOND: Instant = 1_000_000
 _END_OF_TIME: Instant = 253_402_300_799 * SECOND
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 # --- a record --------------------------------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ def read_metadata(document: Document) -> Metadata:
     text = document.get("m")
     if not isinstance(text, str):
         raise RecordUnreadable(record_id(document), "it has no text m, which Recall decodes")
-    if _SURROGATE.search(text):
+    if not is_utf8(text):
         raise RecordUnreadable(record_id(document), "its m is not UTF-8")
     metadata = load_metadata(text)
     if not isinstance(metadata, dict):
@@ -161,7 +160,7 @@ def stored_number(number: int) -> Int64:
 
 def can_be_stored(text: str) -> bool:
     """Whether BSON could hold such a text at all: no half of a surrogate pair. What it cannot hold is not there."""
-    return not _SURROGATE.search(text)
+    return is_utf8(text)
 
 
 RELEASED_DATE = DatetimeMS(0)

@@ -12,11 +12,11 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
 from actions.errors import DecisionIdReused, StoreUnusable
-from actions.records import ActionRef, ChainHead, Entry, Link, NewEntry
+from actions.records import ChainHead, Entry, Link, NewEntry
 from actions.store import mongo_setup
 from actions.store.audit import GENESIS, read_entry, seal, show_entry
 from actions.store.base import cannot_remove
-from actions.store.closing import ENDINGS, ENDINGS_LOOKED_AT
+from actions.store.closing import ENDINGS_LOOKED_AT
 from actions.store.mongo_connection import Mongo
 from actions.store.mongo_database import MongoDatabase
 from actions.store.mongo_documents import Document, can_be_stored, read_time, stored_number, stored_time
@@ -62,17 +62,9 @@ class MongoEntries:
         return self._database.write(write)
 
     def append_observed(self, entry: NewEntry) -> Entry | None:
-        wanted = {
-            "chain": self.chain,
-            "agent": entry.agent,
-            "seq": stored_number(entry.seq or 0),
-            "kind": {"$in": list(LOOKED_AT)},
-        }
-
         def write(db: Mongo, session: ClientSession) -> Entry | None:
             head = self.hold_head(db, session)
-            rows = db[ENTRIES].find(wanted, _LINK, session=session).sort("number", -1).limit(ENDINGS_LOOKED_AT)
-            known = tuple(show_entry(link_of(row)) for row in rows)
+            known = self.list_endings_on(db, entry.agent, entry.seq or 0, LOOKED_AT, session)
             if (written := find_observed(known, entry)) or is_ours(known):
                 return written
             return self.append_on(db, head, entry, session)
@@ -159,8 +151,11 @@ class MongoEntries:
         row = db[ENTRIES].find_one({"chain": self.chain, **wanted}, _LINK, sort=[("number", -1)], session=session)
         return show_entry(link_of(row)) if row else None
 
-    def list_endings_on(self, db: Mongo, ref: ActionRef, session: ClientSession) -> tuple[Entry, ...]:
-        wanted = {"chain": self.chain, "agent": ref.agent, "seq": stored_number(ref.seq), "kind": {"$in": list(ENDINGS)}}
+    def list_endings_on(
+        self, db: Mongo, agent: str, seq: int, kinds: Collection[str], session: ClientSession
+    ) -> tuple[Entry, ...]:
+        """The entries of these kinds about one action, newest first, at most ENDINGS_LOOKED_AT."""
+        wanted = {"chain": self.chain, "agent": agent, "seq": stored_number(seq), "kind": {"$in": list(kinds)}}
         rows = db[ENTRIES].find(wanted, _LINK, session=session).sort("number", -1).limit(ENDINGS_LOOKED_AT)
         return tuple(show_entry(link_of(row)) for row in rows)
 

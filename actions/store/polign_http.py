@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from actions.errors import StoreError, StoreReadOnly, StoreUnavailable, StoreUnusable
-from actions.store.deadlines import LeftAlone, Silence, Timeouts, Use
+from actions.store.deadlines import LeftAlone, Silence, Timeouts, Use, for_read
 from actions.times import SECOND, Instant, from_datetime
 
 DEFAULT_COLLECTION = "recall_lexical_v1"
@@ -117,6 +117,17 @@ class Server:
             own = self._by_process.pop(os.getpid(), None)
         if own is not None:
             own.client.close()
+
+    def until(self, within_s: float | None = None) -> float:
+        """When a use that begins now has to be over, by our own monotonic clock; without a time of its own, a read.
+
+        Raises:
+            StoreUnavailable: whoever reads has waited long enough for answers. Nothing was asked.
+        """
+        try:
+            return monotonic() + (within_s or for_read(self._timeouts.read_s))
+        except LeftAlone as exc:
+            raise StoreUnavailable(self.name, str(exc)) from exc
 
     def read(self, path: str, *, until: float, params: Mapping[str, str] | None = None, body: object = None) -> Answer:
         """Ask for something: GET, or POST with a body. Once more where the connection turned out dead.

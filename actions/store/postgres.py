@@ -68,6 +68,7 @@ from actions.store.postgres_connection import DEFAULT_SCHEMA, Connection, Timeou
 from actions.store.postgres_database import Database, Row
 from actions.store.postgres_entries import DecisionIdTaken, PostgresEntries
 from actions.store.postgres_rows import (
+    MAX_DECODED_CHARS,
     action_by_values,
     can_be_stored,
     decoded,
@@ -78,10 +79,12 @@ from actions.store.postgres_rows import (
     read_instant,
     reading_of_row,
 )
+from actions.store.together import Together
 
 MAX_DECODED = 20_000
 """How many short actions stay decoded: as many as a queue reads of one store; about two kilobytes each."""
-MAX_DECODED_CHARS = 2_000
+LARGEST = 2**63 - 1
+"""Of PostgreSQL's integers; no turn's number has more than 18 digits."""
 
 
 class PostgresStore:
@@ -100,6 +103,7 @@ class PostgresStore:
         self._entries = PostgresEntries(self._database, f"{self._address.schema}.{self._address.collection}")
         self._closing = PostgresClosing(self._database, self._entries, where=self._where())
         self._known: Tables | None = None
+        self._together = Together[ActionsRead]()
         # A queue is read again and again, and few of its rows have changed: each text is decoded once.
         self._decode_short = lru_cache(maxsize=MAX_DECODED)(action_by_values)
 
@@ -159,9 +163,10 @@ class PostgresStore:
             rows = connection.execute(self._actions_statement(tables, statuses, of_agent=agent is not None), params).fetchall()
             return ActionsRead(readings=tuple(map(self._listed, rows[:limit])), is_truncated=len(rows) > limit)
 
-        return (
-            self._database.read(read) if agent is None or can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
-        )
+        if agent is not None:
+            return self._database.read(read) if can_be_stored(agent) else ActionsRead(readings=(), is_truncated=False)
+        key = frozenset(statuses), limit
+        return self._together.read(key, lambda: self._database.read(read), within_s=self._database.patience())
 
     def read_outputs(self, wanted: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Output | Unreadable]:
         keys = {output_id(agent, ref): (agent, ref) for agent, ref in wanted}
@@ -220,8 +225,9 @@ class PostgresStore:
         return self._database.read(read) if can_be_stored(agent) else None
 
     def list_turns(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Turn | Unreadable, ...]:
-        params = {"agent": agent, "limit": limit, "before": before}
-        rows = self._read_records("list_turns", params) if can_be_stored(agent) else []
+        params = {"agent": agent, "limit": limit, "before": None if before is None else min(before, LARGEST)}
+        statement = "list_turns" if before is None else "list_turns_before"
+        rows = self._read_records(statement, params) if can_be_stored(agent) else []
         return tuple(decoded(decode_turn, record_id, text) for record_id, text in rows)
 
     def list_agent_actions(self, agent: str, *, limit: int, before: int | None = None) -> tuple[Reading, ...]:

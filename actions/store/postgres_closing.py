@@ -248,7 +248,7 @@ class PostgresClosing:
     def _find_marked_turn(self, connection: Connection, tables: Tables, agent: str, marker: str) -> Turn | None:
         if not marker:
             return None
-        params = {"agent": agent, "limit": MARKED_TURNS, "before": None}
+        params = {"agent": agent, "limit": MARKED_TURNS}
         rows = self._database.all(connection, "list_turns", params, tables.records)
         return find_told((decoded(decode_turn, record_id, text) for record_id, text in rows), marker)
 

@@ -59,6 +59,13 @@ class Database:
     def close(self) -> None:
         self._connections.close()
 
+    def patience(self) -> float:
+        """How many seconds a read may take from now; none where whoever asks has waited long enough."""
+        try:
+            return for_read(self._timeouts.read_s)
+        except LeftAlone:
+            return 0.0
+
     # --- one use ---
 
     def read(self, work: Callable[[Connection], T]) -> T:

@@ -7,16 +7,20 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from actions.errors import RecordUnreadable
 from actions.records import Action, Entry, Lease, Link, Reading, Unreadable
+from actions.rules import is_utf8
+from actions.store import codec
 from actions.store.audit import read_entry
-from actions.store.codec import decode_action, load_metadata, unreadable
+from actions.store.codec import decode_action, load_metadata
 from actions.times import FIRST_SECOND, LAST_SECOND, SECOND, Instant, to_datetime
 
 T = TypeVar("T")
 
 SEARCHABLE = ("kind", "actor", "agent", "seq", "tool", "decision_id", "outcome")
 """The columns beside an entry's text, apart from its time."""
+
+MAX_DECODED_CHARS = 2_000
+"""Only of texts so short it is kept what they were decoded to."""
 
 _FIRST, _LAST = Decimal(FIRST_SECOND), Decimal(LAST_SECOND)
 
@@ -69,24 +73,25 @@ def action_by_values(
         "epoch": float(epoch) if "." in epoch else int(epoch),
         "body": body,
     }
-    return _told(decode_action, record_id, metadata)
+    return codec.decoded(decode_action, record_id, metadata)
 
 
 def decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
-    """One record, decoded for itself alone: what cannot be is told with its id and spoils no list."""
-    return _told(decode, record_id, load_metadata(text))
+    """As `codec.decoded`, from the JSON text of its metadata."""
+    # A page refreshes by itself, and few of the records on it have changed: each short text is decoded once.
+    return _decoded_once(decode, record_id, text) if len(text) <= MAX_DECODED_CHARS else _decoded(decode, record_id, text)
 
 
-def _told(decode: Callable[[str, object], T], record_id: str, metadata: object) -> T | Unreadable:
-    try:
-        return decode(record_id, metadata)
-    except RecordUnreadable as exc:
-        return unreadable(exc.record_id, exc.problem)
+def _decoded(decode: Callable[[str, object], T], record_id: str, text: str) -> T | Unreadable:
+    return codec.decoded(decode, record_id, load_metadata(text))
+
+
+_decoded_once = lru_cache(maxsize=2_000)(_decoded)
 
 
 def can_be_stored(text: str) -> bool:
     """Whether PostgreSQL could hold such a text at all: no NUL, no half of a surrogate pair. What it cannot hold is not there."""
-    return "\x00" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    return "\x00" not in text and is_utf8(text)
 
 
 def entry_columns(entry: Entry) -> dict[str, Any]:

@@ -85,14 +85,28 @@ WHERE %(before)s::numeric IS NULL OR found.number < %(before)s::numeric
 ORDER BY found.number DESC NULLS LAST, found.id COLLATE "C" DESC LIMIT %(limit)s
 
 -- name: list_turns
-SELECT id, metadata::text
-FROM (
-    SELECT id, metadata, substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint AS number FROM {records}
-    WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
-        AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
+-- The agent as a row of its own, here and in every statement that wants an agent's newest turns: where the planner sees the name, or thinks of
+-- the average agent's few turns, it reads all of a busy one's to sort them; so it goes down our index, where that is there.
+SELECT found.id, found.metadata
+FROM unnest(ARRAY[%(agent)s::text]) AS wanted (agent)
+CROSS JOIN LATERAL (
+    SELECT id, metadata::text AS metadata FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+        AND metadata->>'recall_agent' = wanted.agent AND metadata->>'record' = 'turn'
+    ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
 ) AS found
-WHERE %(before)s::numeric IS NULL OR number < %(before)s::numeric
-ORDER BY number DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
+
+-- name: list_turns_before
+-- A statement of its own, so that the index is entered at the number.
+SELECT found.id, found.metadata
+FROM unnest(ARRAY[%(agent)s::text]) AS wanted (agent)
+CROSS JOIN LATERAL (
+    SELECT id, metadata::text AS metadata FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+        AND metadata->>'recall_agent' = wanted.agent AND metadata->>'record' = 'turn'
+        AND substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint < %(before)s::bigint
+    ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(limit)s
+) AS found
 
 -- name: read_last_turns
 SELECT wanted.agent, found.id, found.metadata
@@ -176,10 +190,13 @@ FROM clock LEFT JOIN taken ON true LEFT JOIN found ON true
 -- with the lease's: where that is not ours now, there is no row, and nothing is locked.
 SELECT id, metadata::text,
     coalesce((
-        SELECT substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint FROM {records}
-        WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
-            AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
-        ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST LIMIT 1), 0),
+        SELECT found.number FROM unnest(ARRAY[%(agent)s::text]) AS wanted (agent)
+        CROSS JOIN LATERAL (
+            SELECT substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint AS number FROM {records}
+            WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+                AND metadata->>'recall_agent' = wanted.agent AND metadata->>'record' = 'turn'
+            ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST LIMIT 1
+        ) AS found), 0),
     (SELECT metadata::text FROM {records} WHERE id = %(head)s),
     extract(epoch FROM clock_timestamp())
 FROM {records} WHERE id = ANY(%(ids)s)
@@ -409,15 +426,21 @@ UNION ALL
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'output')
 ORDER BY id COLLATE "C" LIMIT %(outputs)s)
 UNION ALL
-(SELECT 'turn', id, metadata::text FROM {records}
-WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
-    AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
-ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(turns)s)
+SELECT 'turn', found.id, found.metadata FROM unnest(ARRAY[%(agent)s::text]) AS wanted (agent)
+CROSS JOIN LATERAL (
+    SELECT id, metadata::text AS metadata FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+        AND metadata->>'recall_agent' = wanted.agent AND metadata->>'record' = 'turn'
+    ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST, id COLLATE "C" DESC LIMIT %(turns)s
+) AS found
 UNION ALL
-(SELECT 'largest_turn', (substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
-WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'turn')
-    AND metadata->>'recall_agent' = %(agent)s AND metadata->>'record' = 'turn'
-ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST LIMIT 1)
+SELECT 'largest_turn', found.number::text, NULL FROM unnest(ARRAY[%(agent)s::text]) AS wanted (agent)
+CROSS JOIN LATERAL (
+    SELECT substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint AS number FROM {records}
+    WHERE metadata @> jsonb_build_object('recall_agent', wanted.agent, 'record', 'turn')
+        AND metadata->>'recall_agent' = wanted.agent AND metadata->>'record' = 'turn'
+    ORDER BY substring(id FROM ':turn:([0-9]{{1,18}})$')::bigint DESC NULLS LAST LIMIT 1
+) AS found
 UNION ALL
 SELECT 'largest_action', max(substring(id FROM ':act:([0-9]{{1,18}})$')::bigint)::text, NULL FROM {records}
 WHERE metadata @> jsonb_build_object('recall_agent', %(agent)s::text, 'record', 'action')

@@ -16,6 +16,7 @@ from actions.records import Action
 from actions.turns import BRIEF_BYTES, cut_bytes
 from agents import calls
 from agents.calls import ToolsRefused
+from agents.gates import AskedCall
 from agents.harness import DurableAgent, Resolver
 from agents.langgraph.messages import brief_of, identity_of, messages_of, turn_of
 from agents.langgraph.process import Process
@@ -115,9 +116,12 @@ class GraphHooks:
         self._process.enter(step)
         return self._process.settle()
 
-    def said(self, tool_calls: Sequence[Mapping[str, Any]]) -> None:
-        """The calls of the model's newest message: those behind gates are asked about at once where one task makes them all."""
-        self._process.asking.newest_calls = tuple(tool_calls)
+    def said(self, tool_calls: Sequence[Mapping[str, Any]], answered: Sequence[tuple[AskedCall, Mapping[str, Any]]] = ()) -> None:
+        """The calls of the model's newest message: those behind gates are asked about at once where one task makes them all.
+
+        `answered`: what people said of calls under another rule; it holds for those that none asks about any more.
+        """
+        self._process.asking.newest_calls, self._process.asking.answered = tuple(tool_calls), tuple(answered)
 
     def still_open(self) -> str:
         """What to say beside the model's last word while calls are open; empty when none is. Reads the store."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Annotated, Any
 
 from langchain_core.tools import BaseTool, InjectedToolArg
@@ -12,7 +12,7 @@ from langchain_core.tools import tool as as_tool
 from pydantic import BaseModel, create_model
 
 from actions.records import ActionClass
-from agents.calls import KEY_ARGUMENT, UNSURE, ToolCalls, ToolsRefused
+from agents.calls import KEY_ARGUMENT, UNSURE, ToolCalls, ToolsRefused, is_unfinished, result_text
 from agents.harness import DurableAgent
 from agents.langgraph.messages import text_of
 from agents.ledger import Ledger
@@ -51,8 +51,13 @@ def original_of(tool: BaseTool | Callable[..., Any]) -> BaseTool:
 
 @lru_cache(maxsize=512)
 def _of_function(function: Callable[..., Any]) -> BaseTool:
-    """Made once, since its schema costs milliseconds and a step needs every tool of its run: whoever wraps it changes nothing in it."""
-    return as_tool(function)
+    """Made once, since its schema costs milliseconds and a step needs every tool of its run: whoever wraps it changes nothing in it.
+
+    LangChain refuses a function without a docstring, which would be in the middle of a run; the model then reads its name in words.
+    """
+    if (function.__doc__ or "").strip():
+        return as_tool(function)
+    return as_tool(description=getattr(function, "__name__", "tool").replace("_", " "))(function)
 
 
 def is_generator(tool: BaseTool) -> bool:
@@ -79,6 +84,30 @@ def noting(tool: BaseTool, caught: list[Exception]) -> BaseTool:
         return given if isinstance(given, str) else exc.args[0] if exc.args else "Tool execution error"
 
     return tool.model_copy(update={"handle_tool_error": handle})
+
+
+def returning(tool: BaseTool, returned: list[Any]) -> BaseTool:
+    """The same tool, which puts down what it returned: LangChain may fail to make a message of that, and it happened all the same."""
+    copied = tool.model_copy()
+    run, run_async = copied._run, copied._arun
+
+    @wraps(run)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        result = run(*args, **kwargs)
+        if not inspect.isawaitable(result) and not is_unfinished(result):
+            returned.append(result)
+        return result
+
+    @wraps(run_async)
+    async def noted_async(*args: Any, **kwargs: Any) -> Any:
+        result = await run_async(*args, **kwargs)
+        if not is_unfinished(result):
+            returned.append(result)
+        return result
+
+    object.__setattr__(copied, "_run", noted)  # of this copy alone; pydantic has no field for it
+    object.__setattr__(copied, "_arun", noted_async)
+    return copied
 
 
 def parameters_of(tool: BaseTool) -> set[str]:
@@ -117,11 +146,16 @@ def _with_hidden_key(full: type[BaseModel]) -> Any:
 
 def _rerun_of(tool: BaseTool) -> Callable[[Mapping[str, Any], str], str]:
     def rerun(arguments: Mapping[str, Any], key: str) -> str:
-        bare = raising(tool)
+        returned: list[Any] = []
+        bare = returning(raising(tool), returned)
         given = {name: value for name, value in arguments.items() if name != COMPENSATES or name in parameters_of(tool)}
         given[KEY_ARGUMENT] = key
         is_async_only = getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None
-        output = run_coroutine(lambda: bare.arun(given)) if is_async_only else bare.run(given)
-        return text_of(output, None)
+        try:
+            return text_of(run_coroutine(lambda: bare.arun(given)) if is_async_only else bare.run(given), None)
+        except Exception:
+            if returned:
+                return result_text(returned[-1])
+            raise
 
     return rerun

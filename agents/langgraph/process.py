@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from actions.errors import InvalidRecord
 from actions.records import Action, ActionClass, ActionStatus, Turn
 from agents import calls
 from agents.harness import DurableAgent, Resolver
@@ -47,7 +48,7 @@ class Process:
     def enter(self, step: Entered) -> None:
         """Before anything else: which step of a run this process is in."""
         self._step = step
-        self.asking.cancels = step.cancels
+        self.asking.cancels, self.asking.let_through = step.cancels, step.let_through
 
     def settle(self) -> tuple[Action, ...]:
         """Once for each process; answers what was closed."""
@@ -82,8 +83,13 @@ class Process:
                 self._repeats.clear()
                 self._left_open.clear()
 
-    def answer(self, tool: DurableTool, call_id: str | None, arguments: Mapping[str, Any]) -> Any:
+    def answer(
+        self, tool: DurableTool, call_id: str | None, forms: Sequence[Mapping[str, Any]]
+    ) -> tuple[Any, Mapping[str, Any]] | None:
         """What the graph gets instead of a call that it repeats by itself, without asking the model; None: it is to be run.
+
+        `forms`: the arguments that it would be made with now, then those that a lost attempt may have made it with; the one that it was
+        made with comes along. A call that is refused has only the latter, if any.
 
         LangGraph runs a whole node again that was interrupted or killed, with the calls that were over as well. A call that came back is
         answered with what it gave, one that was settled meanwhile with that; one that may have happened, in this process or an earlier one, is
@@ -94,21 +100,30 @@ class Process:
         if self._step is None and (call_id is None or not self.has_hooks):
             return None
         with self._lock:
-            call = tool.call_of(arguments, call_id)
-            if call_id and call in self._outputs:
-                return self._outputs[call]
-            if call_id and call in self._running:
-                return self._told_instead(tool, self._running[call], call_id, "is being made by this very id")
-            if call in self._left_open and tool.calls.action_class is ActionClass.EXTERNAL:
-                return self._told_instead(tool, self._left_open[call], call_id, "was made with these arguments already")
-            for action in self._repeats:
-                if action.tool == tool.name and comparable(self._whole_args(action)) == call.args:
-                    self._repeats.remove(action)
-                    return self._told_instead(tool, action, call_id, "was called with these arguments before a crash")
-            if (earlier := self._of_earlier_attempt(tool.name, call.args)) is not None:
-                return self._told_instead(tool, earlier, call_id, "was called with these arguments before")
-            if call_id:
-                self._running[call] = None
+            for form in forms:
+                try:
+                    call = tool.call_of(form, call_id)
+                except InvalidRecord:
+                    continue  # no record could have kept it, so it was never made
+                if (known := self._known(tool, call, call_id)) is not None:
+                    return known, form
+            if call_id and forms:
+                self._running[tool.call_of(forms[0], call_id)] = None
+        return None
+
+    def _known(self, tool: DurableTool, call: Call, call_id: str | None) -> Any:
+        if call_id and call in self._outputs:
+            return self._outputs[call]
+        if call_id and call in self._running:
+            return self._told_instead(tool, self._running[call], call_id, "is being made by this very id")
+        if call in self._left_open and tool.calls.action_class is ActionClass.EXTERNAL:
+            return self._told_instead(tool, self._left_open[call], call_id, "was made with these arguments already")
+        for action in self._repeats:
+            if action.tool == tool.name and comparable(self._whole_args(action)) == call.args:
+                self._repeats.remove(action)
+                return self._told_instead(tool, action, call_id, "was called with these arguments before a crash")
+        if (earlier := self._of_earlier_attempt(tool.name, call.args)) is not None:
+            return self._told_instead(tool, earlier, call_id, "was called with these arguments before")
         return None
 
     def _of_earlier_attempt(self, tool: str, args: str) -> Action | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langgraph.runtime import get_runtime
@@ -24,6 +24,8 @@ class Entered:
     newest_turn: int = 0
     is_retry: bool = False  # an attempt ended with an error: what failed in it is tried again
     cancels: int = 0  # how often the run was cancelled: what a person said before counts for nothing
+    # With which arguments people let a call through in this step, by tool and call id, whatever they or others said of it since.
+    let_through: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

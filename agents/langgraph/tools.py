@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 from langchain_core.messages import ToolMessage
@@ -16,10 +16,10 @@ from pydantic import ConfigDict
 from actions.errors import InvalidRecord
 from actions.limits import value_text
 from actions.records import Action, ActionClass
-from agents.calls import KEY_ARGUMENT
+from agents.calls import KEY_ARGUMENT, result_text
 from agents.langgraph.asking import Allowed, Asking
 from agents.langgraph.messages import text_of
-from agents.langgraph.originals import filled_in_of, noting, parameters_of, raising
+from agents.langgraph.originals import filled_in_of, noting, parameters_of, raising, returning
 from agents.langgraph.repeats import STOPPED, Call, comparable
 from agents.runs import COMPENSATES
 
@@ -49,20 +49,20 @@ class DurableTool(BaseTool):
         """Record, run, record. Without a call id the tool's own handlers of errors are not asked: an error is raised."""
         allowed = self._allowed(tool_input, tool_call_id)
         arguments = allowed.arguments
-        if (known := self._answer(arguments, tool_call_id)) is not None:
-            return allowed.told(known)
-        call, caught = self.call_of(arguments, tool_call_id), list[Exception]()
+        if (known := self._answer(allowed, tool_call_id)) is not None:
+            return allowed.told(*known)
+        call, caught, returned = self.call_of(arguments, tool_call_id), list[Exception](), list[Any]()
         if allowed.is_refused:
             self.process.ended(call)
             return allowed.refused()
         try:
             action = self._begin(arguments, call)
             try:
-                output = self._called(tool_call_id, caught).run(
+                output = returning(self._called(tool_call_id, caught), returned).run(
                     self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
                 )
             except Exception as exc:
-                self._stopped(action, exc, call)
+                self._stopped(action, exc, call, returned)
                 raise
             return allowed.told(self._returned(action, output, call, caught))
         finally:
@@ -72,20 +72,20 @@ class DurableTool(BaseTool):
         """As `run`; the records are written in threads. A cancelled task leaves the action open."""
         allowed = self._allowed(tool_input, tool_call_id)
         arguments = allowed.arguments
-        if (known := await asyncio.to_thread(self._answer, arguments, tool_call_id)) is not None:
-            return allowed.told(known)
-        call, caught = self.call_of(arguments, tool_call_id), list[Exception]()
+        if (known := await asyncio.to_thread(self._answer, allowed, tool_call_id)) is not None:
+            return allowed.told(*known)
+        call, caught, returned = self.call_of(arguments, tool_call_id), list[Exception](), list[Any]()
         if allowed.is_refused:
             self.process.ended(call)
             return allowed.refused()
         try:
             action = await asyncio.to_thread(self._begin, arguments, call)
             try:
-                output = await self._called(tool_call_id, caught).arun(
+                output = await returning(self._called(tool_call_id, caught), returned).arun(
                     self._given(arguments, action), *args, tool_call_id=tool_call_id, **kwargs
                 )
             except Exception as exc:
-                await asyncio.to_thread(self._stopped, action, exc, call)
+                await asyncio.to_thread(self._stopped, action, exc, call, returned)
                 raise
             return allowed.told(await asyncio.to_thread(self._returned, action, output, call, caught))
         finally:
@@ -96,15 +96,16 @@ class DurableTool(BaseTool):
         asking: Asking = self.process.asking
         return asking.allowed(self.name, arguments, shown=self.shown(arguments), call_id=call_id)
 
-    def _answer(self, arguments: Mapping[str, Any], call_id: str | None) -> Any:
-        """What is said instead of a call; None: it is to be made."""
+    def _answer(self, allowed: Allowed, call_id: str | None) -> tuple[Any, Mapping[str, Any] | None] | None:
+        """What is said instead of a call, and with which arguments that was made; None: it is to be made."""
         try:
-            value_text("arguments", self.shown(arguments))
+            value_text("arguments", self.shown(allowed.arguments))
         except InvalidRecord as exc:
             if not call_id:
                 raise
-            return ToolMessage(content=f"not called: {exc}", name=self.name, tool_call_id=call_id, status="error")
-        return self.process.answer(self, call_id, arguments)
+            return ToolMessage(content=f"not called: {exc}", name=self.name, tool_call_id=call_id, status="error"), None
+        known: tuple[Any, Mapping[str, Any]] | None = self.process.answer(self, call_id, allowed.forms)
+        return known
 
     def _begin(self, arguments: Mapping[str, Any], call: Call) -> Action:
         """The record of this call; an idempotent one that this process left open is made again under its own."""
@@ -143,8 +144,11 @@ class DurableTool(BaseTool):
         """Without a call id a handled error would come back as plain content, and be taken for a result. `caught`: what it handles itself."""
         return noting(self.inner, caught) if call_id else raising(self.inner)
 
-    def _stopped(self, action: Action, exc: Exception, call: Call) -> None:
-        if isinstance(exc, ParentCommand):  # the tool is over; where the graph goes on is its result
+    def _stopped(self, action: Action, exc: Exception, call: Call, returned: Sequence[Any]) -> None:
+        """`returned`: what the tool itself gave, where that came to its end and LangChain made nothing of it."""
+        if returned and not isinstance(exc, GraphBubbleUp):
+            self.calls.returned(action, result_text(returned[-1]), call_id=call.id)
+        elif isinstance(exc, ParentCommand):  # the tool is over; where the graph goes on is its result
             self.calls.returned(action, text_of(exc.args[0], call.id or None), call_id=call.id)
         elif isinstance(exc, GraphBubbleUp):
             self.calls.stopped(action, exc, STOPPED)

@@ -72,8 +72,8 @@ class Outcome:
 def main(asked: Asked, tell: Callable[[str], None]) -> int:
     try:
         outcome = bench_chaos(asked, tell)
-    except (ServerError, OSError, psycopg.Error) as exc:
-        print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
+    except (ServerError, OSError, psycopg.Error, httpx.HTTPError) as exc:
+        print(f"bench: {next(iter(str(exc).splitlines()), type(exc).__name__)}", file=sys.stderr)
         return 1
     print(render(outcome), flush=True)
     if asked.file:

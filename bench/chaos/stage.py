@@ -49,7 +49,7 @@ class Stage:
         """Start one of web, beat and the workers."""
         line = {
             "web": ["uvicorn", "console.asgi:application", "--port", str(self.port), "--no-access-log"],
-            "beat": ["celery", "--app", "console", "beat", "--schedule", str(self.folder / "beat"), "--pidfile", ""],
+            "beat": ["celery", "--app", "console", "beat", "--pidfile", ""],
         }.get(
             name, ["celery", "--app", "console", "worker", "--concurrency", "2", "--loglevel", "info", "--hostname", f"{name}@%h"]
         )

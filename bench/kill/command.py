@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
+import psycopg
+
+from actions.errors import ActionsError
 from actions.store import open_agent_store
 from actions.store.addresses import take_out
 from bench.forks import Forks
@@ -140,8 +144,8 @@ def _remove_unless_worlds(folder: Path) -> None:
 def main(asked: Asked, tell: Callable[[str], None]) -> int:
     try:
         tally = bench_kill(asked, tell)
-    except (ServerError, TrialFailed, ValueError, OSError) as exc:
-        print(f"bench: {str(exc).splitlines()[0]}", file=sys.stderr)
+    except (ServerError, TrialFailed, ActionsError, psycopg.Error, httpx.HTTPError, ValueError, OSError) as exc:
+        print(f"bench: {next(iter(str(exc).splitlines()), type(exc).__name__)}", file=sys.stderr)
         return 1
     print(f"{tally.about.get('date', '')}  {tally.about.get('server', tally.store)}\n\n{render(tally.in_order())}", flush=True)
     return 0

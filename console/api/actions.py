@@ -24,7 +24,7 @@ from console.services import known_counts
 from console.services.approve import proposal_digest
 from console.services.asking import request_asking
 from console.services.claimed import find_claim, live_claims
-from console.services.correct import standing_correction
+from console.services.corrections import standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
 from console.services.verdicts import verdicts_of

@@ -13,13 +13,8 @@ from console import shapes
 from console.api.answers import ERRORS, ErrorOut, error_answer, json_answer
 from console.api.callers import user_of
 from console.api.parameters import ACTION, Agent, Seq, Store, know_query
-from console.services.correct import (
-    STATUS_OF_CORRECTION,
-    CorrectionAnswer,
-    CorrectionRequest,
-    correct_end,
-    withdraw_correction,
-)
+from console.services.correct import CorrectionRequest, correct_end, withdraw_correction
+from console.services.correction_answers import STATUS_OF_CORRECTION, CorrectionAnswer
 
 _CORRECTION = f"{ACTION}/correction"
 

@@ -19,9 +19,10 @@ from console.api.answers import ERRORS, ErrorOut, gesture_answer, json_answer
 from console.api.callers import caller_of, user_of
 from console.api.parameters import DECISION, Agent, Seq, Store, know_query
 from console.services.approve import approve, break_glass, turn_down
-from console.services.decide import DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
 from console.services.decisions import current_decisions
 from console.services.through import write_through
+from console.services.withdraw import withdraw
 
 
 class DecisionOut(Schema):

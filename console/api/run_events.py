@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import PermissionDenied
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Query, Router
 
@@ -35,15 +36,20 @@ _STREAM = {
     }
 }
 
+log = logging.getLogger(__name__)
+
 router = Router()
 
 
 @router.get(f"{RUN}/events", response={200: str, **ERRORS}, openapi_extra=_STREAM, summary="A run's events as they happen")
 def get_events(request: HttpRequest, run_id: RunId, after: Annotated[int, Query(ge=0, lt=2**31)] = 0) -> HttpResponse:
     """Server-sent events, those after number `after` (or `Last-Event-ID`) first. Ends with `end` once the run is over, else after minutes."""
-    user = user_of(request)
-    know_query(request, "after")
-    run = get_run(run_id, by=user)
+    try:
+        user = user_of(request)
+        know_query(request, "after")
+        run = get_run(run_id, by=user)
+    finally:
+        _give_back()
     last = request.headers.get("Last-Event-ID", "")
     began = max(after, int(last) if last.isascii() and last.isdigit() and len(last) < 10 else 0)
     token = request.headers["Authorization"].partition(" ")[2].strip()
@@ -92,7 +98,7 @@ async def _stream(run_id: str, token: str, after: int) -> AsyncIterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What is new of a run; `is_hidden`: whoever asks may not see it any more."""
+    """What is new of a run; `is_hidden`: whoever asks may not see it any more, or nobody can now."""
 
     events: tuple[dict[str, Any], ...] = ()
     has_more: bool = True
@@ -101,7 +107,7 @@ class _Look:
 
 
 def _look(run_id: str, token: str, after: int) -> _Look:
-    """One bounded look. The connection goes back at once: the stream lives for minutes."""
+    """One bounded look."""
     try:
         caller = find_caller(token)
         if caller is None or caller.user is None:
@@ -115,6 +121,14 @@ def _look(run_id: str, token: str, after: int) -> _Look:
         )
     except (Http404, PermissionDenied):
         return _Look(is_hidden=True, has_more=False)
+    except DatabaseError as exc:
+        log.warning("a stream of events ends: the console's database does not answer (%s)", type(exc).__name__)
+        return _Look(is_hidden=True, has_more=False)  # whoever listens asks anew, from the last event on
     finally:
-        if not connection.in_atomic_block:
-            connection.close()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Its connection is others' while somebody listens: that takes minutes, and a process has few."""
+    if not connection.in_atomic_block:
+        connection.close()

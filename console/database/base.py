@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -49,6 +51,7 @@ class Watched(Connection):
     """A connection that tells the others when it gets no answer."""
 
     silence: Silence | None = None
+    place: Any = None  # frees its place where nobody gives it back
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         self._answer_s = _answer_s.get()
@@ -71,7 +74,17 @@ class _Own:
         self.idle: list[Watched] = []
         self.lock = threading.Lock()
         self.places = threading.BoundedSemaphore(max_size)
+        self.forgotten: deque[None] = (
+            deque()
+        )  # given to somebody who is gone; the collector may come anywhere, so it takes no lock
         self.silence = Silence(pause_s)
+
+    def reap(self) -> None:
+        """Free the places of those that nobody has any more."""
+        with suppress(IndexError):
+            while True:
+                self.forgotten.pop()
+                self.places.release()
 
 
 class Few:
@@ -104,20 +117,32 @@ class Few:
         """
         own = self._own()
         self._check(own)
+        own.reap()
         if not own.places.acquire(timeout=self._timeout):
+            own.reap()
+            if own.places.acquire(blocking=False):
+                return self._given(own)
             raise errors.TooManyConnections(f"all {self._max_size} connections of this process were busy for {self._timeout:g} s")
+        return self._given(own)
+
+    def _given(self, own: _Own) -> Watched:
+        """A connection for whoever has a place."""
         try:
             connection = self._take(own) or self._open(own)
         except BaseException:
             own.places.release()
             raise
         connection._pool = self  # type: ignore[assignment]  # where Django gives it back
+        # Whoever breaks off in the middle of a streamed answer is told of no end, and nothing is closed: it is forgotten instead.
+        connection.place = weakref.finalize(connection, own.forgotten.append, None)
         return connection
 
     def putconn(self, connection: Watched) -> None:
         """Keep it where it is idle and whole; what it was in the middle of is rolled back by the server when it is closed."""
         own = self._own()
         connection._pool = None
+        if connection.place is not None:
+            connection.place.detach()
         if connection.silence is not own.silence:
             return  # of the process that this one was forked from
         if not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import re
@@ -16,6 +17,8 @@ from django.db import DatabaseError
 from django.http import Http404
 
 from actions.errors import ActionsError
+from actions.rules import is_utf8
+from console.access import Right, has_any_role, may_somewhere
 from console.services.denials import leave_denial
 from console.stores import ActionStore, UnknownStore, get_store, list_stores
 from console.trouble import name_of
@@ -136,9 +139,30 @@ def user_named(name: str) -> User:
     return user
 
 
-def is_utf8(text: str) -> bool:
-    """False for what Python makes of bytes that are no UTF-8: half surrogate pairs, which no database keeps."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+def typed_secret(what: str) -> str:
+    """The first line of stdin; whoever sits at a terminal is asked for it, and nobody reads along. Empty where nothing comes."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline()
+    try:
+        return getpass.getpass(f"{what}: ", stream=sys.stderr)
+    except EOFError:
+        return ""
+
+
+def shell_user() -> str:
+    """Who sits at this shell; where the machine has no name for them, as a container may not, their number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def require_reader(user: User, store: str) -> None:
+    """Whoever sits at a shell is told why they see nothing of a store; a page says 404 to strangers. Raises PermissionDenied."""
+    if not has_any_role(user):
+        raise PermissionDenied(f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one")
+    if not may_somewhere(user, Right.READ, store=store):
+        raise PermissionDenied(f"user {user.get_username()} has no role in store {store}; their roles are limited to others")
 
 
 def printable(text: str) -> str:

@@ -28,13 +28,16 @@ from agents.runs import Recovery, RunType, RunTypeRefused
 from agents.steps import AskedCall, Lost, Meter, Step, StepState, StoredStep, advance, read_lost
 from console.models import Decision, DecisionState, Parked, Run, RunEvent, RunStatus
 from console.run_types import UnknownRunType, find_run_type
-from console.services.approvals import answers_of, ask_for, mark_spent
+from console.services.approvals import answers_of, ask_for, let_through, mark_spent
 from console.services.run_claims import (
     FIRST_LOOK,
+    MAX_LOST,
     ONE_LOOK,
     STORE_PAUSE,
+    begun_anew_by_themselves,
     claimed_run,
     lost_attempts,
+    pause_after,
     renew_claim,
     take_claim,
 )
@@ -83,8 +86,10 @@ def advance_run(pk: int) -> bool:
         get_agent_store(run.store)
         if (problem := limit_reached(run, kind)) or (problem := _recover(run, kind, token)):
             return _keep_failed(pk, token, problem)
-    except (UnknownRunType, RunTypeRefused) as exc:
+    except UnknownRunType as exc:
         return _keep_failed(pk, token, str(exc))
+    except RunTypeRefused as exc:
+        return _keep_parked(pk, token, Parked.NO, str(exc), STORE_PAUSE)  # of this worker, and nothing about the run
     except (StoreError, UnknownStore) as exc:
         return _keep_parked(pk, token, Parked.STORE, str(exc), STORE_PAUSE)
     except _Restarted:
@@ -129,6 +134,7 @@ class _Done(NamedTuple):
 def _step(run: Run, kind: RunType, token: str, meter: Meter) -> _Done:
     """One step under the agent's lease, which is given back in any case. Raises what `advance` and the stores raise."""
     given, answers, cancels, attempts = json.loads(run.input), answers_of(run), cancels_of(run), lost_attempts(run)
+    allowed = let_through(run)
     with DurableAgent.resume(
         get_agent_store(run.store),
         run.run_id,
@@ -154,6 +160,7 @@ def _step(run: Run, kind: RunType, token: str, meter: Meter) -> _Done:
                 checkpointer=checkpointer,
                 resolver=decided_in_console(run.store, run.run_id),
                 cancels=cancels,
+                let_through=allowed,
                 meter=meter,
             )
         if step.state is StepState.DONE and not kind.may_end_with_open_calls:
@@ -191,12 +198,18 @@ def _recover(run: Run, kind: RunType, token: str) -> str:
             "or may have: a person has to say whether it is resumed or begun anew"
         )
     why = "too much time has passed since its last step" if is_late else "its type begins anew when a worker was lost"
+    lost = 1 + begun_anew_by_themselves(run)
+    if lost >= MAX_LOST:
+        return (
+            f"{lost} runs one after the other lost their worker and were begun anew, so this may be what kills them; "
+            "look what it needs, then resume the run, or begin it anew"
+        )
     with transaction.atomic(durable=True):
         row = claimed_run(run.pk, token)
         if row is None:
             raise _Restarted
         try:
-            new = restart(row, kind, by="", reason=why)
+            new = restart(row, kind, by="", reason=why, due_at=timezone.now() + pause_after(lost))
         except RunNotPossible:
             return ""
         end_run(row, RunStatus.FAILED, timezone.now(), problem=f"{why}; it went on as {new.run_id}")
@@ -351,7 +364,7 @@ def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelt
         row = claimed_run(pk, token)
         if row is None:
             return False
-        was = row.parked
+        was, problem_was = row.parked, row.problem
         put_down(row)
         row.parked, row.problem, row.due_at = why, sentence(problem), now + pause
         row.cost += cost
@@ -359,7 +372,7 @@ def _keep_parked(pk: int, token: str, why: Parked, problem: str, pause: timedelt
             cancel_now(row, now, cost=cost or None)
         else:
             row.save()
-            if was != why or cost:
+            if was != why or cost or (why == Parked.NO and problem_was != row.problem):
                 add_event(row, "parked", why=str(why.value), problem=row.problem, cost=cost or None)
         tell(row, queue=was != why)
     return False

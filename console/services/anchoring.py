@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import logging.handlers
 import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import httpx
@@ -17,7 +19,7 @@ from django.core.mail import EmailMessage
 from django.db import transaction
 from django.utils import timezone
 
-from console.models import CheckpointDelivery
+from console.models import CheckpointDelivery, StoredCheckpoint
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,10 @@ BATCH = 100
 
 class NotDelivered(Exception):
     """It may have arrived all the same; it is sent again. The message is one line for a person."""
+
+
+class OutOfStep(NotDelivered):
+    """The place holds what cannot come before this. Nothing was written there."""
 
 
 def deliver_due() -> int:
@@ -76,23 +82,68 @@ def send(sink: str, line: str) -> None:
         raise NotDelivered(f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}") from exc
 
 
-def append_line(path: Path, line: str) -> None:
-    """One line at the end of a file and onto the disk; two processes never mix theirs. A line that stands there last already is not repeated."""
+def append_checkpoint(path: Path, line: str) -> None:
+    """One checkpoint at the end of a file and onto the disk; two processes never mix theirs, and what stands there already is not repeated.
+
+    Where the file's newest of this history is older than the one before this, those between come first: others sign too, beat by itself, and
+    a file with one left out could never be verified again.
+
+    Raises:
+        OutOfStep: the file has a later one, or another one with this number. It was not touched.
+        OSError: it cannot be read or written.
+    """
+    new = _place_of(line)
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 8_192))
-        tail = file.read()
-        if tail.rstrip(b"\n").rsplit(b"\n", 1)[-1] == line.encode():
+        file.seek(0)
+        kept = file.read()
+        here = [raw for raw in kept.decode("utf-8", "replace").splitlines() if new is None or _is_of(raw, new)]
+        if line in here:
             return
+        lines = [line]
+        if new is not None and here and (newest := max(found.serial for raw in here if (found := _place_of(raw)) is not None)):
+            if newest >= new.serial:
+                raise OutOfStep(
+                    f"it holds checkpoint {newest} of {new.store}, and this one is number {new.serial}: this console may have been restored "
+                    "from a backup; keep that file and name a new one"
+                )
+            lines = [*_lines_between(new, newest), line]
         # A line that was cut off by a crash must not swallow this one.
-        file.write((b"\n" if tail and not tail.endswith(b"\n") else b"") + line.encode() + b"\n")
+        start = "\n" if kept and not kept.endswith(b"\n") else ""
+        file.write((start + "".join(f"{each}\n" for each in lines)).encode())
         file.flush()
         os.fsync(file.fileno())
 
 
+class _Place(NamedTuple):
+    """Whose checkpoint a line is, and which one."""
+
+    store: str
+    chain: str
+    serial: int
+
+
+def _place_of(line: str) -> _Place | None:
+    """None for a line that says none; whether it is signed is the verification's matter."""
+    try:
+        said = json.loads(line)
+        return _Place(str(said["store"]), str(said["chain"]), int(said["serial"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_of(raw: str, new: _Place) -> bool:
+    found = _place_of(raw)
+    return found is not None and found[:2] == new[:2]
+
+
+def _lines_between(new: _Place, after: int) -> list[str]:
+    rows = StoredCheckpoint.objects.filter(name=new.store, chain=new.chain, serial__gt=after, serial__lt=new.serial)
+    return list(rows.order_by("serial").values_list("line", flat=True))
+
+
 def _to_file(sink: str, line: str) -> None:
-    append_line(Path(unquote(urlsplit(sink).path)), line)
+    append_checkpoint(Path(unquote(urlsplit(sink).path)), line)
 
 
 def _to_syslog(sink: str, line: str) -> None:

@@ -28,6 +28,7 @@ from console.models import Approval, ApprovalState, Run, RunStatus
 from console.services.decisions import is_same_person
 from console.services.gates import gates_of, is_confirmed
 from console.services.policies import policy_of, roles_of
+from console.services.run_claims import whatever_befalls
 from console.services.run_rows import add_event, end_run, enter, lock_run, make_due, tell, type_of, unkeepable
 from console.shapes import arguments_json
 from console.tool_rules import rule_of
@@ -258,15 +259,30 @@ def _checked(row: Approval, decision: str, args: Mapping[str, Any] | None, messa
     return _checked_edit(row, args) if args is not None else None
 
 
+def edit_problems(row: Approval, args: Mapping[str, Any]) -> tuple[str, ...]:
+    """What its tool does not take of these whole arguments, a sentence each, before anybody sends them. Nothing is said of a type that is gone:
+    `answer` refuses then."""
+    if type_of(row.run) is None:
+        return ()
+    try:
+        _checked_edit(row, args)
+    except InvalidAnswer as exc:
+        return exc.problems
+    return ()
+
+
 def _checked_edit(row: Approval, args: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = type_of(row.run)
     if kind is None:
         raise InvalidAnswer([f"no run type is called {row.run.type} any more, so nobody can say what the tool takes"])
     try:
         text = json.dumps(dict(args), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as exc:
+        name = unkeepable(args)
+    except RecursionError as exc:
+        raise InvalidAnswer(["the arguments are nested too deeply"]) from exc
+    except (TypeError, ValueError) as exc:
         raise InvalidAnswer(["the arguments are not JSON"]) from exc
-    if (name := unkeepable(args)) is not None:
+    if name is not None:
         raise InvalidAnswer([f"{name or 'a name'}: holds a NUL or half a character, which no record keeps"])
     try:
         # Else a placeholder would be called with.
@@ -326,6 +342,15 @@ def answers_of(run: Run) -> dict[str, list[Answer]]:
     }
 
 
+def let_through(run: Run) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """With which arguments people let calls through since the last checkpoint, by tool and call id: also where it was asked anew since."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    yes = (ApprovalState.APPROVED, ApprovalState.EDITED)
+    for row in Approval.objects.filter(run=run, is_spent=False, state__in=yes).order_by("-pk"):
+        found.setdefault((row.tool, row.call_id), []).append(json.loads(row.edited_args or row.args))
+    return found
+
+
 def _answer(row: Approval) -> Answer:
     from agents.gates import Answer  # as in _checked
 
@@ -343,7 +368,7 @@ def expire_approvals(limit: int) -> int:
     now, count = timezone.now(), 0
     due = Q(state=ApprovalState.PENDING, expires_at__lte=now)
     for run_pk in list(Approval.objects.filter(due).order_by("expires_at").values_list("run_id", flat=True)[:limit]):
-        with transaction.atomic():
+        with whatever_befalls(str(run_pk), "ending what nobody answered"), transaction.atomic():
             run = lock_run(run_pk)
             rows = list(Approval.objects.select_for_update().filter(due, run=run).order_by("pk"))
             for row in rows:

@@ -36,13 +36,15 @@ from console.models import (
     DecisionState,
     ItemState,
 )
-from console.services.answers import Answer, AnswerKind
+from console.services.answers import DATABASE_TROUBLE, Answer, AnswerKind
 from console.services.bulk import BatchCommitted, BulkRefused
-from console.services.decide import DATABASE_TROUBLE, DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
 from console.services.deliver import as_column
 from console.services.denials import leave_denial
+from console.services.due import take_due
 from console.services.evidence import find_contradiction, is_proof, telling_verdicts
 from console.services.gates import is_confirmed
+from console.services.withdraw import withdraw
 from console.trouble import log_unexpected, name_of
 
 log = logging.getLogger(__name__)
@@ -94,14 +96,10 @@ def advance(pk: int) -> bool:
 
 
 def claim_due(limit: int) -> list[int]:
-    """Take up to `limit` batches that stand still, oldest first, and put them off by QUEUED: two sweeps never take the same one."""
+    """Take up to `limit` batches that stand still, oldest first, and put them off by QUEUED, as `take_due` does."""
     now = timezone.now()
     idle = Q(claimed_until=None) | Q(claimed_until__lte=now)
-    with transaction.atomic():
-        due = Batch.objects.filter(idle, due_at__lte=now).order_by("due_at", "pk")
-        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
-        Batch.objects.filter(pk__in=pks).update(due_at=now + QUEUED)
-    return pks
+    return take_due(Batch.objects.filter(idle, due_at__lte=now).order_by("due_at", "pk"), limit, due_at=now + QUEUED)
 
 
 def _take(pk: int) -> str | None:

@@ -101,6 +101,15 @@ def _walk_since(chain: EntryChain, head: ChainHead, previous: Checkpoint | None)
     return verify_chain(head.chain, links, head, base=base, removed_by=None if base else proven_by(chain.name, trusted_keys()))
 
 
+def _unsent_to(sink: str, row: StoredCheckpoint) -> list[int]:
+    """This one; and those that were signed while a place which had earlier ones was not named, oldest first: it never has a gap."""
+    same = StoredCheckpoint.objects.filter(name=row.name, chain=row.chain)
+    last = same.filter(deliveries__sink=sink).order_by("-serial").values_list("serial", flat=True).first()
+    if last is None:
+        return [row.pk]
+    return list(same.filter(serial__gt=last, serial__lte=row.serial).order_by("serial").values_list("pk", flat=True))
+
+
 def _keep(checkpoint: Checkpoint) -> bool:
     try:
         with transaction.atomic(durable=True):
@@ -112,9 +121,10 @@ def _keep(checkpoint: Checkpoint) -> bool:
                 line=checkpoint.line,
             )
             now = timezone.now()
-            CheckpointDelivery.objects.bulk_create(
-                CheckpointDelivery(checkpoint=row, sink=sink, next_try_at=now) for sink in settings.AUDIT_ANCHORS
-            )
+            for sink in settings.AUDIT_ANCHORS:
+                CheckpointDelivery.objects.bulk_create(
+                    CheckpointDelivery(checkpoint_id=pk, sink=sink, next_try_at=now) for pk in _unsent_to(sink, row)
+                )
     except IntegrityError:
         return False
     return True

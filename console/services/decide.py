@@ -1,4 +1,4 @@
-"""An operator decides about an open action, or takes a decision back. Who may, what is kept, and what is answered."""
+"""An operator decides about an open action. Who may, what is kept, and what is answered."""
 
 from __future__ import annotations
 
@@ -14,59 +14,42 @@ from django.http import Http404
 from django.utils import timezone
 
 from actions.digests import decision_digest
-from actions.errors import (
-    ActionNotOpen,
-    ActionsError,
-    DecisionIdReused,
-    InvalidDecision,
-    RecordUnreadable,
-    StoreError,
-    StoreReadOnly,
-    StoreUnavailable,
-    StoreUnusable,
-)
+from actions.errors import InvalidDecision, StoreError, StoreUnavailable
 from actions.queries import ActionItem, get_action
-from actions.records import ActionClass, ActionEnd, ActionRef, ActionStatus, Entry
+from actions.records import ActionEnd, ActionRef, ActionStatus
 from actions.redaction import redact_text
 from actions.rules import MAX_REASON_CHARS, SETTLED_STATUSES, check_end_for, check_text, has_visible_text
 from actions.settle import check_decision_id, make_end, preview_turn
 from actions.turns import SettlementTurn
-from console.access import Right, is_possible, item_or_404, may_somewhere, require
-from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note, WrittenBy
-from console.services.answers import STATUS, Answer, AnswerKind, must_confirm
+from console.access import Right, item_or_404, may_somewhere, require
+from console.models import PENDING_STATES, Decision, DecisionId, DecisionState, Note
+from console.services.answers import (
+    DATABASE_TROUBLE,
+    UNKNOWN_OUTCOME,
+    Answer,
+    AnswerKind,
+    answer_changed,
+    answer_closed,
+    answer_of,
+    answer_pending,
+    must_confirm,
+)
 from console.services.changes import bump
 from console.services.claimed import find_claim
-from console.services.decisions import current_decisions
-from console.services.deliver import (
-    Attempt,
-    announce,
-    as_column,
-    attempt,
-    find_ending,
-    has_begun,
-    kept_before,
-    lock,
-    mark_written,
-    turn_of,
-)
-from console.services.evidence import find_contradiction, find_verdict, numbers_shown
+from console.services.deliver import announce, as_column, attempt, kept_before
+from console.services.evidence import find_verdict, numbers_shown
 from console.services.gates import Gates, is_confirmed
+from console.services.notes import is_same, write_note
 from console.services.policies import gates_before
-from console.services.settle_line import tell_ended
-from console.stores import UnknownStore, get_store
+from console.stores import get_store
 from console.tool_rules import read_rules
 from console.trouble import log_unexpected, name_of
 
-__all__ = ["STATUS", "Answer", "AnswerKind", "DecisionRequest", "decide", "preview", "withdraw"]
+__all__ = ["DATABASE_TROUBLE", "DecisionRequest", "actor_of", "answer_of", "check_request", "decide", "end_of_request", "preview"]
 
 log = logging.getLogger(__name__)
 
 LATER = "later"
-DATABASE_TROUBLE = "the console's own database did not answer in time or cannot be written"
-_HALF_WRITTEN = (
-    "too late: a part of it may be written, and its agent may have read that; it is completed as soon as that is possible"
-)
-_UNKNOWN_OUTCOME = "whether it was written is not known; ask again with the same decision id, it is never written twice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +98,12 @@ def decide(ref: ActionRef, request: DecisionRequest, *, by: User) -> Answer:
     except ConsoleDatabaseError as exc:
         # The console's own database is gone or read-only, or somebody has been at this decision for longer than anybody waits.
         log.error("deciding about %s: the console's database: %s", ref, type(exc).__name__)
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{DATABASE_TROUBLE}; {_UNKNOWN_OUTCOME}", item=item)
+        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{DATABASE_TROUBLE}; {UNKNOWN_OUTCOME}", item=item)
     except (Http404, PermissionDenied):
         raise
     except Exception as exc:
         log_unexpected(log, f"deciding about {ref}", exc)
-        detail = f"something unexpected went wrong here ({name_of(exc)}); {_UNKNOWN_OUTCOME}"
+        detail = f"something unexpected went wrong here ({name_of(exc)}); {UNKNOWN_OUTCOME}"
         return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, item=item)
 
 
@@ -146,48 +129,6 @@ def preview(item: ActionItem, request: DecisionRequest, *, by: User) -> Settleme
     if item.action is None:
         raise InvalidDecision("the record is unreadable, so it cannot be settled here")
     return preview_turn(item.action, end_of_request(request, by=by))
-
-
-def withdraw(ref: ActionRef, *, by: User, decision_id: str = "") -> Answer:
-    """Take back the pending decision about an action (with `decision_id` only that one). Once withdrawn it is never written.
-
-    Whoever is delivering it is waited for: what they wrote stands.
-
-    Raises:
-        Http404, PermissionDenied: the person may not see or not settle this action. Nothing was changed.
-    """
-    row = _to_withdraw(ref, decision_id)
-    if row is None:
-        try:
-            item = item_or_404(by, ref, Right.SETTLE)
-        except StoreError as exc:
-            if not may_somewhere(by, Right.SETTLE, store=ref.store):
-                raise Http404(f"no store is called {ref.store!r}") from exc
-            return Answer(kind=AnswerKind.NOTHING, detail="no decision is on its way")
-        return _nothing_to_withdraw(ref, item)
-    require(
-        by,
-        Right.SETTLE,
-        store=row.store,
-        tool=row.tool,
-        missing=f"store {ref.store} has no action {ref.seq} of agent {ref.agent}",
-    )
-    if row.state == DecisionState.WITHDRAWN:
-        return Answer(kind=AnswerKind.WITHDRAWN, detail="it was withdrawn before", decision=row)
-    if decision_id and row.decision_id != decision_id:
-        return _pending(row, None)
-    try:
-        with transaction.atomic(durable=True):
-            answer = _withdraw_locked(row, by)
-            bump(row.store)
-    except ConsoleDatabaseError as exc:
-        log.error("withdrawing decision %s: the console's database: %s", row.decision_id, type(exc).__name__)
-        detail = f"{DATABASE_TROUBLE}, or somebody is at this decision; whether it is withdrawn is not known, look again"
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=detail, decision=row)
-    if answer.kind is AnswerKind.WITHDRAWN:
-        announce(row, "withdrawn", actor=actor_of(by))
-        tell_ended(row, DecisionState.WITHDRAWN)
-    return answer
 
 
 def actor_of(by: User) -> str:
@@ -229,16 +170,6 @@ def end_of_request(request: DecisionRequest, *, by: User) -> ActionEnd:
     return make_end(ActionStatus(request.outcome), request.reason, actor=actor_of(by), result=request.result, error=request.error)
 
 
-def warnings_about(item: ActionItem, outcome: str) -> tuple[str, ...]:
-    """What a person should know who decides about this action, or has."""
-    found = []
-    if item.action is not None and item.action.action_class is ActionClass.IDEMPOTENT:
-        found.append("it is idempotent: left alone, its agent would run it again with the same key, which does no harm")
-    if against := find_contradiction(item.ref, outcome):
-        found.append(f"{against.resolver} {against.says} ({against.evidence_id})")
-    return tuple(found)
-
-
 # --- deciding --------------------------------------------------------------------------------------------------------
 
 
@@ -252,10 +183,10 @@ def _decide(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: User
     if item.action is None:
         raise InvalidDecision("the record is unreadable, so it cannot be settled here")
     if not item.action.is_open:
-        return _closed(ref, item)
+        return answer_closed(ref, item)
     check_end_for(item.action, end)
     if request.seen and request.seen != item.digest:
-        return _changed(item)
+        return answer_changed(item)
     return _decide_now(request, end, item, by)
 
 
@@ -279,10 +210,10 @@ def _decide_now(request: DecisionRequest, end: ActionEnd, item: ActionItem, by: 
             after = attempt(other.pk, wait=True)
             other = after.decision if after else other
         if other is not None and other.is_pending:
-            return _pending(other, item)
+            return answer_pending(other, item)
         item = get_action(get_store(item.store), item.ref, read_rules())
         if item.action is not None and not item.action.is_open:
-            return _closed(item.ref, item)
+            return answer_closed(item.ref, item)
     return Answer(kind=AnswerKind.PENDING, detail="others are deciding about it right now; look again", item=item)
 
 
@@ -352,9 +283,9 @@ def _repeat(known: Decision, request: DecisionRequest, end: ActionEnd, item: Act
 def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answer:
     """Nothing of it was written, so the same decision may be sent again, as long as it is about what is there now."""
     if item.action is None or not item.action.is_open:
-        return _closed(item.ref, item)
+        return answer_closed(item.ref, item)
     if known.claim != item.claim or (request.seen and request.seen != item.digest):
-        return _changed(item)
+        return answer_changed(item)
     if known.needs_step_up and not is_confirmed(request.confirmed_at, timezone.now()):
         return must_confirm(item)
     has_passed = known.second_at is not None or known.broke_glass
@@ -366,11 +297,19 @@ def _reopen(known: Decision, request: DecisionRequest, item: ActionItem) -> Answ
             is_ours = refused.update(**again) == 1
             bump(known.store)
     except IntegrityError:
-        return _pending(_pending_for(item.ref), item)
+        return answer_pending(_pending_for(item.ref), item)
     known.refresh_from_db()
     if known.state in (DecisionState.PROPOSED, DecisionState.HELD):
         return answer_of(None, known, item, fresh=False)
     return answer_of(attempt(known.pk, first=is_ours, wait=True, seen=request.seen), known, item, fresh=is_ours)
+
+
+_MOVING = frozenset({"state", "why", "held_until", "next_try_at"})
+"""What of a decision changes on its way; its gates are frozen."""
+
+
+def _pending_for(ref: ActionRef) -> Decision | None:
+    return Decision.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq, state__in=PENDING_STATES).first()
 
 
 def _without_store(ref: ActionRef, request: DecisionRequest, by: User, problem: StoreError) -> Answer:
@@ -382,7 +321,7 @@ def _without_store(ref: ActionRef, request: DecisionRequest, by: User, problem: 
         if known.state == DecisionState.WRITTEN and known.by_id == by.pk:
             return Answer(kind=AnswerKind.REPEATED, detail="it was written before", decision=known)
         if known.is_pending:
-            return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; {_UNKNOWN_OUTCOME}", decision=known)
+            return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; {UNKNOWN_OUTCOME}", decision=known)
     if not may_somewhere(by, Right.SETTLE, store=ref.store):
         if not may_somewhere(by, Right.READ, store=ref.store):
             raise Http404(missing)
@@ -397,194 +336,18 @@ def _keep_note(ref: ActionRef, request: DecisionRequest, item: ActionItem, by: U
     if note is None:
         if request.look_again_at is not None and request.look_again_at < timezone.now():
             raise InvalidDecision("the time to look again is in the past")
-        note, is_new = _write_note(ref, request, text, item, by)
+        note, is_new = write_note(item, text, request.look_again_at, note_id=request.decision_id, by=by)
     if note is None:
         return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a decision", item=item)
-    if (note.ref, note.text, note.look_again_at, note.by_id) != (ref, text, request.look_again_at, by.pk):
+    if not is_same(note, ref, text, request.look_again_at, by=by):
         return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for another note", item=item)
     kind = AnswerKind.NOTED if is_new else AnswerKind.REPEATED
     return Answer(kind=kind, detail="the note is kept; nothing was written to the agent", note=note, item=item)
-
-
-def _write_note(ref: ActionRef, request: DecisionRequest, text: str, item: ActionItem, by: User) -> tuple[Note | None, bool]:
-    """The note under this id, and whether it was made now. None where the id is a decision's, also of one made this very moment."""
-    try:
-        with transaction.atomic(durable=True):
-            DecisionId.objects.create(id=request.decision_id)
-            note = Note.objects.create(
-                decision_id=request.decision_id,
-                store=ref.store,
-                agent=ref.agent,
-                seq=ref.seq,
-                tool=_tool_of(item),
-                text=text,
-                look_again_at=request.look_again_at,
-                by=by,
-                username=by.get_username(),
-            )
-            bump(ref.store)
-    except IntegrityError:
-        return Note.objects.filter(decision_id=request.decision_id).first(), False
-    return note, True
 
 
 def _used_for_a_note(item: ActionItem) -> Answer:
     return Answer(kind=AnswerKind.ID_REUSED, detail="this decision id was used for a note", item=item)
 
 
-_MOVING = frozenset({"state", "why", "held_until", "next_try_at"})
-"""What of a decision changes on its way; its gates are frozen."""
-
-
 def _tool_of(item: ActionItem) -> str:
     return as_column(item.action.tool if item.action else "")
-
-
-# --- withdrawing -----------------------------------------------------------------------------------------------------
-
-
-def _to_withdraw(ref: ActionRef, decision_id: str) -> Decision | None:
-    if not is_possible(ref):
-        return None
-    rows = Decision.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq)
-    withdrawn = rows.filter(state=DecisionState.WITHDRAWN, decision_id=as_column(decision_id)) if decision_id else rows.none()
-    return rows.filter(state__in=PENDING_STATES).first() or withdrawn.first()
-
-
-def _withdraw_locked(row: Decision, by: User) -> Answer:
-    now = lock(row.pk, wait=True)
-    if now is None or not now.is_pending:
-        return _nothing_to_withdraw(row.ref, None)
-    try:
-        # A process may have died between the store's commit and this row: then it is too late.
-        store = get_store(row.store)
-        entry = store.find_settled_entry(row.decision_id)
-        is_begun = entry is None and has_begun(now, store)
-    except Exception as exc:
-        if now.may_be_written:
-            return Answer(kind=AnswerKind.UNAVAILABLE, detail=_why_it_cannot_be_withdrawn(row, exc), decision=now)
-        entry, is_begun = None, False  # its store was never asked to write it, and while we hold the row nobody asks
-    if entry is not None:
-        mark_written(now, entry, turn_of(entry), WrittenBy.US)
-        return Answer(kind=AnswerKind.CLOSED, detail="too late: it is written", decision=now, entry=entry)
-    if is_begun:
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=_HALF_WRITTEN, decision=now)
-    pending = Decision.objects.filter(pk=row.pk, state__in=PENDING_STATES)
-    changed = pending.update(
-        state=DecisionState.WITHDRAWN, why=f"withdrawn by {by.get_username()}", next_try_at=None, updated_at=timezone.now()
-    )
-    if changed != 1:
-        raise RuntimeError(f"decision {row.decision_id} changed while it was locked")
-    now.refresh_from_db()
-    return Answer(kind=AnswerKind.WITHDRAWN, detail="withdrawn; it will not be written", decision=now)
-
-
-def _why_it_cannot_be_withdrawn(row: Decision, problem: Exception) -> str:
-    """What is known of a decision whose store was asked to write it and cannot be asked whether it did."""
-    known = "it was being written when its store was last asked, and whether it is, only that store knows"
-    if isinstance(problem, UnknownStore):
-        return f"store {row.store} is no longer in ACTION_STORES; {known}. Put the store back and withdraw it then"
-    if isinstance(problem, StoreError):
-        return f"{problem}; {known}. Try again when the store answers"
-    log_unexpected(log, f"looking for decision {row.decision_id} in store {row.store}", problem)
-    return f"store {row.store}: its answer broke something here ({name_of(problem)}); {known}"
-
-
-def _nothing_to_withdraw(ref: ActionRef, item: ActionItem | None) -> Answer:
-    current = current_decisions([ref]).get(ref)
-    if current is not None and current.state == DecisionState.WRITTEN:
-        return Answer(kind=AnswerKind.CLOSED, detail="too late: it is written", decision=current, item=item)
-    return Answer(kind=AnswerKind.NOTHING, detail="no decision is on its way", decision=current, item=item)
-
-
-# --- answers ---------------------------------------------------------------------------------------------------------
-
-
-def answer_of(after: Attempt | None, row: Decision, item: ActionItem, *, fresh: bool) -> Answer:
-    """What an attempt came to. `fresh`: this request made the decision, so it is told of every obstacle."""
-    decision = after.decision if after else row
-    problem = after.problem if after else None
-    now = item if decision.is_pending else _look_again(item)
-    if decision.state == DecisionState.WRITTEN:
-        kind = AnswerKind.WRITTEN if fresh else AnswerKind.REPEATED
-        detail = decision.why or "its agent reads it when it resumes"
-        return Answer(kind=kind, detail=detail, decision=decision, item=now, warnings=warnings_about(item, decision.outcome))
-    if decision.state == DecisionState.REFUSED:
-        return _refused(decision, problem, now, item.ref)
-    if decision.state == DecisionState.WITHDRAWN:
-        return Answer(kind=AnswerKind.ID_REUSED, detail="this decision was withdrawn meanwhile", decision=decision, item=now)
-    warnings = warnings_about(item, decision.outcome)
-    if decision.state == DecisionState.PROPOSED:
-        detail = f"nothing is written: {decision.shown_rule or 'a second person has to approve it'}"
-        return Answer(kind=AnswerKind.PROPOSED, detail=detail, decision=decision, item=now, warnings=warnings)
-    if decision.state == DecisionState.HELD and decision.held_until is not None:
-        detail = f"nothing is written yet: it can be undone until {decision.held_until:%H:%M:%S} UTC"
-        return Answer(kind=AnswerKind.HELD, detail=detail, decision=decision, item=now, warnings=warnings)
-    if isinstance(problem, StoreError):
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; {_UNKNOWN_OUTCOME}", decision=decision, item=now)
-    detail = f"not written yet: {redact_text(decision.why)}" if decision.why else f"not written yet: it is {decision.state}"
-    return Answer(kind=AnswerKind.WAITING, detail=detail, decision=decision, item=now, warnings=warnings)
-
-
-def _refused(decision: Decision, problem: ActionsError | None, now: ActionItem | None, ref: ActionRef) -> Answer:
-    detail = redact_text(decision.why)
-    if isinstance(problem, ActionNotOpen) or (now is not None and now.action is not None and not now.action.is_open):
-        return _closed(ref, now, entry=problem.entry if isinstance(problem, ActionNotOpen) else None)
-    if isinstance(problem, StoreReadOnly | StoreUnusable):
-        return Answer(kind=AnswerKind.READ_ONLY, detail=f"{problem}; nothing was written", decision=decision, item=now)
-    if isinstance(problem, StoreUnavailable):
-        return Answer(kind=AnswerKind.UNAVAILABLE, detail=f"{problem}; nothing was written", decision=decision, item=now)
-    if isinstance(problem, DecisionIdReused):
-        return Answer(kind=AnswerKind.ID_REUSED, detail=detail, decision=decision, item=now, entry=problem.entry)
-    if isinstance(problem, InvalidDecision | RecordUnreadable):
-        return Answer(kind=AnswerKind.INVALID, detail=detail, decision=decision, item=now)
-    return Answer(kind=AnswerKind.CHANGED, detail=f"nothing was written: {detail}", decision=decision, item=now)
-
-
-def _closed(ref: ActionRef, item: ActionItem | None, *, entry: Entry | None = None) -> Answer:
-    """Somebody ended it: who, what and when, as far as the store's history and our own decisions know."""
-    entry = entry or _ending_of(ref)
-    current = current_decisions([ref]).get(ref)
-    decision = current if current is not None and current.state == DecisionState.WRITTEN else None
-    ended = item.action.status if item is not None and item.action is not None else "closed"
-    who = entry.actor if entry is not None else "its agent or another program"
-    reason = f": {entry.reason}" if entry is not None and entry.reason else ""
-    return Answer(
-        kind=AnswerKind.CLOSED, detail=f"it already ended {ended}, by {who}{reason}", decision=decision, item=item, entry=entry
-    )
-
-
-def _changed(item: ActionItem) -> Answer:
-    return Answer(kind=AnswerKind.CHANGED, detail="it has changed since it was shown; look at it again", item=item)
-
-
-def _pending(other: Decision | None, item: ActionItem | None) -> Answer:
-    detail = "another decision about it is on its way"
-    if other is not None:
-        detail = f"{other.actor} has decided it {other.outcome}; that decision is {other.state}"
-    return Answer(kind=AnswerKind.PENDING, detail=detail, decision=other, item=item)
-
-
-def _pending_for(ref: ActionRef) -> Decision | None:
-    return Decision.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq, state__in=PENDING_STATES).first()
-
-
-def _ending_of(ref: ActionRef) -> Entry | None:
-    try:
-        return find_ending(get_store(ref.store), ref)
-    except (StoreError, UnknownStore):
-        return None
-    except Exception as exc:
-        log_unexpected(log, f"looking for who ended {ref}", exc)
-        return None
-
-
-def _look_again(item: ActionItem) -> ActionItem | None:
-    """The action as it is now; None where its store does not answer: what happened is known all the same."""
-    try:
-        return get_action(get_store(item.store), item.ref, read_rules())
-    except (ActionsError, UnknownStore):
-        return None
-    except Exception as exc:
-        log_unexpected(log, f"reading {item.ref} again", exc)
-        return None

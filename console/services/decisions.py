@@ -48,25 +48,6 @@ def latest_notes(refs: Collection[ActionRef]) -> dict[ActionRef, Note]:
     return {row.ref: row for row in rows if row.ref in wanted}
 
 
-def list_decisions(ref: ActionRef) -> tuple[Decision, ...]:
-    """Every decision about one action, newest first, at most 200. The caller has checked that its user may see the action."""
-    if not is_possible(ref):
-        return ()
-    return tuple(Decision.objects.filter(store=ref.store, agent=ref.agent, seq=ref.seq).order_by("-id")[:MAX_PENDING])
-
-
-def list_pending(user: Person) -> tuple[Decision, ...]:
-    """Decisions on their way that the user may see, newest first, at most 200."""
-    may_see = visible(user)
-    shown: list[Decision] = []
-    for row in Decision.objects.filter(state__in=PENDING_STATES).order_by("-id").iterator(chunk_size=500):
-        if may_see(row.store, row.tool):
-            shown.append(row)
-            if len(shown) == MAX_PENDING:
-                break
-    return tuple(shown)
-
-
 def list_proposed(user: Person) -> tuple[tuple[Decision | Correction, bool], ...]:
     """Decisions and corrections that wait for a second person, as far as the user may see them, each with whether they may be that person.
 

@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from actions.resolvers import KINDS, build_resolver, get_kind
-from actions.resolvers.base import Allowed, FieldType, InvalidDefinition, Kind, Resolver
+from actions.resolvers.base import Allowed, InvalidDefinition, Kind, Resolver
 from actions.resolvers.python import load_callables
 from console.access import Right, may
 from console.models import Definition, Inquiry, Secret
@@ -205,11 +205,6 @@ def allowed() -> Allowed:
         except InvalidDefinition as exc:
             log.error("RESOLVER_CALLABLES: %s", exc.problem)
     return Allowed(hosts=frozenset(host.lower() for host in settings.RESOLVER_ALLOWED_HOSTS), callables=found)
-
-
-def secret_fields(kind: str) -> tuple[str, ...]:
-    """Names of a kind's write-only fields."""
-    return tuple(field.name for field in get_kind(kind).fields if field.type is FieldType.SECRET)
 
 
 def require_admin(by: User) -> None:

@@ -32,7 +32,7 @@ from actions.errors import (
     StoreUnusable,
 )
 from actions.queries import ActionItem, get_action
-from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, NewEntry, Settled
+from actions.records import Action, ActionEnd, ActionRef, ActionStatus, Entry, Lease, NewEntry, Settled
 from actions.redaction import redact_text
 from actions.rules import as_column as as_column
 from actions.settle import make_end, settle, settled_entry
@@ -43,6 +43,7 @@ from actions.times import SECOND, format_rfc3339
 from console.models import PENDING_STATES, Decision, DecisionState, WrittenBy
 from console.services.changes import bump
 from console.services.claimed import end_claims
+from console.services.due import take_due
 from console.services.gates import Gates
 from console.services.journal import enter_beside
 from console.services.settle_line import tell_attempt
@@ -151,16 +152,10 @@ def deliver(pk: int) -> Decision | None:
 
 
 def claim_due(limit: int) -> list[int]:
-    """Take up to `limit` decisions whose time has come, oldest first, and put them off by CLAIM: two sweeps never take the same one.
-
-    A task that is lost on the way costs only that time.
-    """
+    """Take up to `limit` decisions whose time has come, oldest first, and put them off by CLAIM, as `take_due` does."""
     now = timezone.now()
-    with transaction.atomic():
-        due = Decision.objects.filter(state__in=PENDING_STATES, next_try_at__lte=now).order_by("next_try_at", "pk")
-        pks = list(due.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
-        Decision.objects.filter(pk__in=pks, state__in=PENDING_STATES).update(next_try_at=now + CLAIM)
-    return pks
+    due = Decision.objects.filter(state__in=PENDING_STATES, next_try_at__lte=now).order_by("next_try_at", "pk")
+    return take_due(due, limit, next_try_at=now + CLAIM)
 
 
 def kept_before(gates: Gates, item: ActionItem) -> dict[str, Any]:
@@ -195,9 +190,25 @@ def end_of(row: Decision) -> ActionEnd:
 def lock(pk: int, *, wait: bool) -> Decision | None:
     """The row, locked to the end of the transaction. None where it is gone, or somebody else holds it and `wait` is false."""
     if wait:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT // timedelta(milliseconds=1)}ms"])
+        bound_waiting()
     return Decision.objects.select_for_update(skip_locked=not wait, of=("self",)).filter(pk=pk).first()
+
+
+def bound_waiting() -> None:
+    """From here on this transaction waits no longer than LOCK_TIMEOUT for a row that somebody else holds."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT // timedelta(milliseconds=1)}ms"])
+
+
+def while_alive(lease: Lease) -> tuple[str, timedelta]:
+    """Why nothing is written while this lease is live, and for how long it is left alone."""
+    why = f"its agent is alive: {lease.holder[:80]} holds the lease until {format_rfc3339(lease.expires_at)}"
+    return why, min(timedelta(seconds=max(1, (lease.expires_at - lease.read_at) // SECOND)), LONGEST_PAUSE)
+
+
+def back_off(attempts: int, longest: timedelta = LONGEST_BACK_OFF) -> timedelta:
+    """How long a store is left alone that did not take what it was asked to write, after so many attempts before this one."""
+    return min(timedelta(seconds=2 ** min(attempts + 1, 12)), longest)
 
 
 def announce(row: Decision, kind: str, *, actor: str = "", why: str = "", or_here: bool = True) -> bool:
@@ -244,6 +255,7 @@ def turn_of(entry: Entry) -> int | None:
 
 
 def mark_written(row: Decision, entry: Entry | None, turn_seq: int | None, by: WrittenBy, why: str = "") -> None:
+    """Keep of a locked row that it stands in its store, and end the claims on its action. In the caller's transaction."""
     end_claims(row.ref)
     _change(
         row,
@@ -385,16 +397,14 @@ def _leave_proposed(row: Decision) -> None:
 
 
 def _leave_waiting(row: Decision, problem: LeaseLive) -> LeaseLive:
-    lease = problem.lease
-    pause = timedelta(seconds=max(1, (lease.expires_at - lease.read_at) // SECOND))
-    why = f"its agent is alive: {lease.holder[:80]} holds the lease until {format_rfc3339(lease.expires_at)}"
+    why, pause = while_alive(problem.lease)
     is_announced = row.is_announced or announce(row, "waiting", why=why)
     # Somebody else holds the lease that a write of ours would have needed, and the action was open: no write of ours is on its way. Unless
     # it was begun through the tenant's server, which needs no lease of ours.
     may_be_written = row.attempts > 0 and has_begun(row, get_store(row.store))
     if may_be_written:
         why = f"a part of it may be written through its tenant's server; send it again that way. {why[0].upper()}{why[1:]}"
-    next_try_at = timezone.now() + min(pause, LONGEST_PAUSE)
+    next_try_at = timezone.now() + pause
     _change(row, why=why, is_announced=is_announced, may_be_written=may_be_written, next_try_at=next_try_at)
     return problem
 
@@ -403,8 +413,7 @@ def _postpone(row: Decision, problem: StoreError, *, longest: timedelta = LONGES
     if row.state == DecisionState.PROPOSED:
         _leave_proposed(row)  # nobody has asked its store to write anything
         return problem
-    pause = timedelta(seconds=2 ** min(row.attempts + 1, 12))
-    _change(row, why=str(problem), next_try_at=timezone.now() + min(pause, longest))
+    _change(row, why=str(problem), next_try_at=timezone.now() + back_off(row.attempts, longest))
     return problem
 
 

@@ -11,6 +11,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from actions.errors import InvalidDecision
+from actions.queries import ActionItem
 from actions.records import ActionRef
 from actions.rules import MAX_REASON_CHARS, check_text, has_visible_text
 from actions.settle import check_decision_id
@@ -44,27 +45,42 @@ def add_note(ref: ActionRef, *, text: str, look_again_at: datetime | None, note_
     is_past = look_again_at is not None and look_again_at < timezone.now()
     if is_past and not Note.objects.filter(decision_id=note_id).exists():
         raise InvalidDecision("the time to look again is in the past")
+    note, _ = write_note(item, text, look_again_at, note_id=note_id, by=by)
+    if note is None or not is_same(note, item.ref, text, look_again_at, by=by):
+        raise InvalidDecision("this id was used for something else; open the page again")
+    return note
+
+
+def write_note(
+    item: ActionItem, text: str, look_again_at: datetime | None, *, note_id: str, by: User
+) -> tuple[Note | None, bool]:
+    """The note under this id, and whether it was made now; committed. None where the id is a decision's, also of one made this very moment.
+
+    Texts and times are as the caller has checked them; what stood under the id before may be another note (`is_same`).
+    """
     try:
         with transaction.atomic(durable=True):
             DecisionId.objects.create(id=note_id)
             note = Note.objects.create(
                 decision_id=note_id,
-                store=ref.store,
-                agent=ref.agent,
-                seq=ref.seq,
+                store=item.store,
+                agent=item.agent,
+                seq=item.ref.seq,
                 tool=as_column(item.action.tool if item.action else ""),
                 text=text,
                 look_again_at=look_again_at,
                 by=by,
                 username=by.get_username(),
             )
-            bump(ref.store)
+            bump(item.store)
     except IntegrityError:
-        known = Note.objects.filter(decision_id=note_id).first()
-        if known is None or (known.ref, known.text, known.look_again_at, known.by_id) != (ref, text, look_again_at, by.pk):
-            raise InvalidDecision("this id was used for something else; open the page again") from None
-        return known
-    return note
+        return Note.objects.filter(decision_id=note_id).first(), False
+    return note, True
+
+
+def is_same(note: Note, ref: ActionRef, text: str, look_again_at: datetime | None, *, by: User) -> bool:
+    """Whether a note under an id that is sent again says what is sent."""
+    return (note.ref, note.text, note.look_again_at, note.by_id) == (ref, text, look_again_at, by.pk)
 
 
 def notes_on(ref: ActionRef, *, limit: int = MAX_SHOWN) -> list[Note]:

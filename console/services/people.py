@@ -423,12 +423,6 @@ def end_sessions(user: User, *, but: str | None = None, only: str | None = None)
     return len(keys)
 
 
-def moved_session(old: str | None, new: str | None) -> None:
-    """A session goes on under a new key."""
-    if old and new and old != new:
-        SignIn.objects.filter(session_key=old).update(session_key=new)
-
-
 def _device(row: SignIn, session: Session, this: str | None) -> Device | None:
     data: dict[str, Any] = session.get_decoded()
     if str(data.get("_auth_user_id", "")) != str(row.user_id):

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Max, Q
 from django.utils import timezone
 
@@ -24,6 +25,7 @@ from actions.records import OPEN_STATUSES, Action, ActionClass
 from console.models import Parked, Run, RunEvent, RunStatus, Undoing
 from console.services.run_rows import add_event, end_run, is_undoing, make_due, put_down, tell, type_of
 from console.stores import UnknownStore, get_store, run_checkpoints
+from console.trouble import log_unexpected
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +71,22 @@ def free_the_lost(limit: int) -> int:
     held = Run.objects.filter(ADVANCING | UNDOING, held_until__lte=old).order_by("held_until")
     freed = 0
     for run in held[:limit]:
-        if run.held_until is not None and run.held_until > now and not _is_lease_free(run):
-            continue
-        freed += _free_one(run, now)
+        with whatever_befalls(run.run_id, "seeing whether its worker died"):
+            if run.held_until is not None and run.held_until > now and not _is_lease_free(run):
+                continue
+            freed += _free_one(run, now)
     return freed
+
+
+@contextmanager
+def whatever_befalls(run_id: str, doing: str) -> Iterator[None]:
+    """What goes wrong with one run is a line of the log, and keeps no sweep from the others. A database that is away concerns all of them."""
+    try:
+        yield
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as exc:
+        log_unexpected(log, f"{doing}, run {run_id}", exc)
 
 
 def _is_lease_free(run: Run) -> bool:
@@ -98,7 +112,7 @@ def _free_one(run: Run, now: datetime) -> bool:
             f"then {'have it taken back once more' if goes_back else 'resume the run, or begin it anew'}"
         )
         if lost < MAX_LOST:
-            _again(row, now + _pause_after(lost) if not row.cancel_asked_by else now)
+            _again(row, now + pause_after(lost) if not row.cancel_asked_by else now)
             add_event(row, "resumed", reason="the worker that was at it is gone", lost=lost, attempt=attempt)
         elif goes_back:
             put_down(row)
@@ -120,8 +134,16 @@ def _lost_in_this_step(row: Run) -> int:
     return RunEvent.objects.filter(run=row, kind="resumed", number__gt=since, detail__contains=_OF_LOST).count()
 
 
-def _pause_after(lost: int) -> timedelta:
+def pause_after(lost: int) -> timedelta:
     return min(timedelta(seconds=2 ** (lost - 1)), LONGEST_PAUSE) if lost > 1 else timedelta(0)
+
+
+def begun_anew_by_themselves(run: Run) -> int:
+    """How many runs one after the other came to this one because a worker was lost and nobody was asked; as far as MAX_LOST."""
+    found, before = 0, run.restart_of
+    while before is not None and found < MAX_LOST and RunEvent.objects.filter(run=before, kind="restarted", by="").exists():
+        found, before = found + 1, before.restart_of
+    return found
 
 
 def lost_attempts(run: Run) -> tuple[str, ...]:
@@ -163,20 +185,25 @@ def wake_parked(limit: int) -> int:
     parked = Run.objects.filter(ADVANCING | UNDOING, parked=Parked.OPEN_CALLS, due_at=None, held_until=None)
     woken = 0
     for run in parked.filter(Q(queued_until=None) | Q(queued_until__lte=now)).order_by("queued_until", "pk")[:limit]:
-        try:
-            read = get_store(run.store).read_actions(OPEN_STATUSES, limit=ONE_LOOK, agent=run.run_id)
-        except (StoreError, UnknownStore):
-            Run.objects.filter(pk=run.pk).update(queued_until=now + STORE_PAUSE)
-            continue
-        found = [one.action for one in read.readings if isinstance(one.action, Action)]
-        in_doubt = [one for one in found if one.action_class is ActionClass.EXTERNAL]
-        age = now - (run.stepped_at or run.created_at)
-        # What is idempotent and open is made again with its key by the next step: now and then, not every two seconds.
-        if in_doubt or len(found) < len(read.readings) or (_counts(found) and age < LAST_LOOK):
-            Run.objects.filter(pk=run.pk).update(queued_until=now + min(max(age / 10, FIRST_LOOK), LAST_LOOK))
-            continue
-        woken += _wake(run, now)
+        with whatever_befalls(run.run_id, "seeing whether its calls are settled"):
+            woken += _wake_if_settled(run, now)
     return woken
+
+
+def _wake_if_settled(run: Run, now: datetime) -> bool:
+    try:
+        read = get_store(run.store).read_actions(OPEN_STATUSES, limit=ONE_LOOK, agent=run.run_id)
+    except (StoreError, UnknownStore):
+        Run.objects.filter(pk=run.pk).update(queued_until=now + STORE_PAUSE)
+        return False
+    found = [one.action for one in read.readings if isinstance(one.action, Action)]
+    in_doubt = [one for one in found if one.action_class is ActionClass.EXTERNAL]
+    age = now - (run.stepped_at or run.created_at)
+    # What is idempotent and open is made again with its key by the next step: now and then, not every two seconds.
+    if in_doubt or len(found) < len(read.readings) or (_counts(found) and age < LAST_LOOK):
+        Run.objects.filter(pk=run.pk).update(queued_until=now + min(max(age / 10, FIRST_LOOK), LAST_LOOK))
+        return False
+    return _wake(run, now)
 
 
 def _counts(found: Sequence[Action]) -> bool:

@@ -6,8 +6,10 @@ Everything that decides who advances a run stands in its row; what a run did sta
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -25,7 +27,7 @@ from actions.errors import ActionsError, InvalidDecision, InvalidQuery, StoreErr
 from actions.queries import MAX_LIMIT
 from actions.records import OPEN_STATUSES, Action, ActionClass, Page
 from actions.rules import check_text
-from agents.runs import RunType, has_moved_money
+from agents.runs import RunType, has_moved_money, read_input
 from console.access import Person, Right, may_all, may_somewhere, require_run
 from console.models import Approval, Run, RunStatus, Undoing
 from console.run_types import find_run_type
@@ -50,6 +52,7 @@ from console.services.run_rows import (
     unkeepable,
 )
 from console.stores import UnknownStore, get_agent_store, run_checkpoints, store_names
+from console.trouble import log_unexpected
 
 __all__ = [
     "COUNTED",
@@ -70,6 +73,8 @@ __all__ = [
     "resume_run",
     "start_run",
 ]
+
+log = logging.getLogger(__name__)
 
 MAX_INPUT_BYTES = 262_144
 MAX_KEY_CHARS = 255
@@ -143,6 +148,7 @@ def _create(
     by: str,
     starter: User | None,
     restart_of: Run | None = None,
+    due_at: datetime | None = None,
     **more: str,
 ) -> Run:
     """In the caller's transaction."""
@@ -156,7 +162,7 @@ def _create(
         started_by=by,
         starter=starter,
         restart_of=restart_of,
-        due_at=timezone.now(),
+        due_at=due_at or timezone.now(),
         **more,
     )
     add_event(run, "started", by=by, restart_of=restart_of.run_id if restart_of else "")
@@ -178,20 +184,26 @@ def _checked_input(kind: RunType, given: Mapping[str, Any]) -> tuple[str, str]:
     """The input as it is kept, and the digest of what was asked for. Raises InvalidRunInput."""
     try:
         said = canonical_json(given)
-    except (TypeError, ValueError, RecursionError) as exc:
+        name = unkeepable(given)
+    except RecursionError as exc:
+        raise InvalidRunInput({"": "the input is nested too deeply"}) from exc
+    except (TypeError, ValueError) as exc:
         raise InvalidRunInput({"": "the input is not JSON"}) from exc
     if len(said) > MAX_INPUT_BYTES:
         raise InvalidRunInput({"": f"the input has {len(said):,} bytes; the limit is {MAX_INPUT_BYTES:,}"})
-    if (name := unkeepable(given)) is not None:
+    if name is not None:
         raise InvalidRunInput({name: "holds a NUL or half a character, which no record keeps"})
     try:
-        kind.input.model_validate(given)
+        read_input(kind, given)
     except ValidationError as exc:
         # Never what was sent: it may hold anything.
         problems = {".".join(map(str, one["loc"])): _words_of(one)[:200] for one in exc.errors(include_input=False)[:20]}
         raise InvalidRunInput(problems) from exc
     except RecursionError as exc:
         raise InvalidRunInput({"": "the input is nested too deeply"}) from exc
+    except Exception as exc:
+        log_unexpected(log, f"checking an input of run type {kind.name}", exc)
+        raise InvalidRunInput({"": f"what run type {kind.name} checks about its input broke: {type(exc).__name__}"}) from exc
     return said, sha256_text(canonical_json([kind.name, given]))
 
 
@@ -249,7 +261,7 @@ def _matching(*, by: Person, status: str, kind: str, text: str) -> QuerySet[Run]
     if wanted:
         rows = rows.filter(status__in=wanted)
     if kinds := [word.strip() for word in kind.split(",") if word.strip()]:
-        rows = rows.filter(type__in=kinds)
+        rows = rows.filter(type__in=[word for word in kinds if _is_column(word)])
     if text.strip():
         check = text.strip()
         rows = rows.filter(Q(run_id__icontains=check) | Q(started_by__icontains=check)) if _is_column(check) else rows.none()
@@ -299,8 +311,6 @@ def open_calls_of_run(run: Run) -> tuple[Action, ...]:
 
 def moved_money(run: Run, kind: RunType) -> bool:
     """Whether a call marked so has happened, or may have. Raises StoreError."""
-    if not any(tool.moves_money for tool in kind.tools):
-        return False
     readings = get_agent_store(run.store).list_agent_actions(run.run_id, limit=MAX_CALLS_READ)
     # What cannot be read may have been one.
     is_known = len(readings) < MAX_CALLS_READ and all(isinstance(one.action, Action) for one in readings)
@@ -429,15 +439,15 @@ def restart_run(run_id: str, *, by: User, reason: str) -> Run:
     return new
 
 
-def restart(row: Run, kind: RunType, *, by: str, reason: str, starter: User | None = None) -> Run:
-    """The new run of one that is locked; without `by` as if whoever started that one had. Inside the caller's transaction.
+def restart(row: Run, kind: RunType, *, by: str, reason: str, starter: User | None = None, due_at: datetime | None = None) -> Run:
+    """The new run of one that is locked, due then (None: now); without `by` as if whoever started that one had. Inside the caller's transaction.
 
     Raises RunNotPossible.
     """
     if (other := Run.objects.filter(restart_of=row).first()) is not None:
         raise RunNotPossible(f"it was begun anew already, as {other.run_id}")
     who, whose = (by, starter) if by else (row.started_by, row.starter)
-    new = _create(kind, row.input, row.content, store=settings.RUN_STORE, by=who, starter=whose, restart_of=row)
+    new = _create(kind, row.input, row.content, store=settings.RUN_STORE, by=who, starter=whose, restart_of=row, due_at=due_at)
     add_event(row, "restarted", by=by, reason=reason, restarted_as=new.run_id)
     return new
 

@@ -66,6 +66,7 @@ class Story:
 
     events: tuple[Event, ...]
     next: str | None
+    holders: tuple[Observation, ...]  # as `holders_of` has them, of this page or not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +102,16 @@ def read_story(
         InvalidQuery: the cursor is not one of ours.
         StoreError: as the store's reads do.
     """
-    place = _read_cursor(cursor)
+    place, holders = _read_cursor(cursor), holders_of(store.name, agent)
     events = sorted(
-        (timed for stream in _streams(store, agent, place, limit + 1, rules, newest) for timed in stream),
+        (timed for stream in _streams(store, agent, place, limit + 1, rules, newest, holders) for timed in stream),
         key=lambda timed: (-timed[0], -_ORDER[timed[1].kind], -timed[1].number),
     )
     shown = events[:limit]
     return Story(
         events=tuple(event for _, event in shown),
         next=_write_cursor(_after(place, shown)) if len(events) > limit else None,
+        holders=holders,
     )
 
 
@@ -120,6 +122,7 @@ def _streams(
     limit: int,
     rules: ToolRules,
     newest: Sequence[Turn | Unreadable] | None,
+    holders: Sequence[Observation],
 ) -> Iterator[Iterator[tuple[Instant, Event]]]:
     """Each kind with the time by which it is sorted in, which never rises within a kind."""
     is_first = newest is not None and place.turn == _LAST
@@ -159,7 +162,7 @@ def _streams(
         ),
         place.until,
     )
-    seen = sorted(holders_of(store.name, agent), key=lambda row: row.lowest_epoch, reverse=True)
+    seen = sorted(holders, key=lambda row: row.lowest_epoch, reverse=True)
     yield _falling(
         (
             Event(kind="holder", number=row.lowest_epoch, at=_first_known(row), holder=row)

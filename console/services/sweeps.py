@@ -14,12 +14,22 @@ _NOTE = """
 INSERT INTO console_sweep AS s (name, ran_at) VALUES (%s, statement_timestamp())
 ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at WHERE s.ran_at < excluded.ran_at
 """
+_IS_DUE = (
+    "SELECT NOT EXISTS (SELECT FROM console_sweep WHERE name = %s AND ran_at > statement_timestamp() - make_interval(secs => %s))"
+)
 
 
 def note_sweep(name: str) -> None:
     """A sweep has come to its end. One statement; of several workers the latest counts."""
     with connection.cursor() as cursor:
         cursor.execute(_NOTE, [name])
+
+
+def is_due(name: str, every: timedelta) -> bool:
+    """Whether a sweep has not come to its end for so long, by the database's clock. One statement; twice at one moment is the sweep's matter."""
+    with connection.cursor() as cursor:
+        cursor.execute(_IS_DUE, [name, every.total_seconds()])
+        return bool(cursor.fetchone()[0])
 
 
 def is_late(ran_at: datetime | None, now: datetime | None) -> bool:

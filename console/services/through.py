@@ -16,8 +16,7 @@ from actions.queries import ActionItem
 from actions.records import ActionRef
 from console.access import Right, item_or_404
 from console.models import Decision, DecisionState
-from console.services.answers import Answer, AnswerKind
-from console.services.decide import DATABASE_TROUBLE, answer_of
+from console.services.answers import DATABASE_TROUBLE, Answer, AnswerKind, answer_of
 from console.services.deliver import Attempt, as_column, attempt
 from console.stores import find_server
 

@@ -40,7 +40,7 @@ def try_out(values: Mapping[str, str], status: int, body: str, ref: ActionRef | 
         PermissionDenied, Http404: not an admin of everything, or the person may not see the action.
         NobodyToAsk: the record is unreadable. StoreError: its store did not answer.
     """
-    from actions.resolvers.http import try_expressions
+    from actions.resolvers.http_trial import try_expressions
 
     require_admin(by)
     claim = _claim(ref, by)

@@ -23,9 +23,10 @@ from actions.records import Action, Output
 from agents.calls import EndUnrecorded
 from agents.compensation import UndoOutcome, UndoState, UndoStep, UndoStepState, plan, undo_next
 from agents.harness import DurableAgent
-from agents.runs import RunType
+from agents.runs import RunType, RunTypeRefused
 from console.access import Person, Right
 from console.models import Parked, Run, RunStatus, Undoing
+from console.run_types import UnknownRunType, find_run_type
 from console.services.run_claims import FIRST_LOOK, STORE_PAUSE, UNDOING, claimed_run, renew_claim, take_claim
 from console.services.run_rows import RunNotPossible, add_event, check_reason, enter, lock_run, put_down, sentence, tell, type_of
 from console.services.runs import MAX_CALLS_READ, get_run
@@ -131,9 +132,12 @@ def undo_run(pk: int) -> bool:
     if token is None:
         return False
     run = Run.objects.get(pk=pk)
-    kind = type_of(run)
-    if kind is None:
+    try:
+        kind = find_run_type(run.type)
+    except UnknownRunType:
         return _stop(pk, token, f"no run type is called {run.type} any more")
+    except RunTypeRefused as exc:
+        return _wait(pk, token, Parked.NO, str(exc), STORE_PAUSE)  # as in advancing.py
     with undo_of(run, kind) as span:
         if not connection.in_atomic_block:
             connection.close()  # others' meanwhile

@@ -12,8 +12,18 @@ from console.models import Verification
 from console.services.audit import check_history
 from console.stores import EntryChain, list_chains
 
+EVERY = timedelta(days=1)
+AGAIN = timedelta(hours=1)
+"""A history that could not be read is walked again after so long."""
 STANDS_STILL = timedelta(minutes=2)
 """A walk that has said nothing for so long has lost its worker."""
+
+
+def is_due(name: str) -> bool:
+    """Whether nobody has seen all of it for EVERY, nor tried for AGAIN. By the database, so that no restart of anything puts it off."""
+    walks, now = Verification.objects.filter(name=name), timezone.now()
+    is_seen = walks.filter(is_known=True, finished_at__gt=now - EVERY).exists()
+    return not is_seen and not walks.filter(started_at__gt=now - AGAIN).exists()
 
 
 def ask(name: str, *, by: str) -> tuple[Verification, bool]:

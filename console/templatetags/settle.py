@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from django import template
+from django.http import HttpRequest
 from django.template import Context
 from django.templatetags.static import static
 from django.urls import reverse
@@ -19,6 +20,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from actions.kept import Kept
 from actions.records import Entry, Lease
 from actions.times import Instant, format_rfc3339, to_datetime
 from console import addresses
@@ -65,18 +67,25 @@ def shown_lines(text: object, limit: int = 4096) -> SafeString:
 @register.simple_tag
 def redacted(text: object, limit: int = LINE_CHARS) -> SafeString:
     """One line of a text that nobody redacted yet."""
-    return _html(redact_any(str(text)), limit, lines=False)
+    return _redacted_html(str(text), limit, lines=False)
 
 
 @register.simple_tag
 def redacted_lines(text: object, limit: int = 4096) -> SafeString:
     """Several lines of a text that nobody redacted yet."""
-    return _html(redact_any(str(text)), limit, lines=True)
+    return _redacted_html(str(text), limit, lines=True)
 
 
 def _html(text: str, limit: int, *, lines: bool) -> SafeString:
     # Pages refresh by themselves, and most of what they show was shown before.
     return _short_html(text, limit, lines) if len(text) <= KEPT_CHARS else _made_html(text, limit, lines)
+
+
+def _redacted_html(text: str, limit: int, *, lines: bool) -> SafeString:
+    """Kept as well, but under a digest: a text that nobody redacted is kept nowhere."""
+    if len(text) > KEPT_CHARS:
+        return _made_html(redact_any(text), limit, lines)
+    return _redacted.get((text,), (limit, lines), lambda: _made_html(redact_any(text), limit, lines))
 
 
 def _made_html(text: str, limit: int, lines: bool) -> SafeString:
@@ -88,6 +97,7 @@ def _made_html(text: str, limit: int, lines: bool) -> SafeString:
 
 
 _short_html = lru_cache(maxsize=KEPT_TEXTS)(_made_html)
+_redacted = Kept[SafeString](KEPT_TEXTS)
 
 
 def _parts(piece: Piece, lines: bool) -> Iterator[str | SafeString]:
@@ -115,7 +125,12 @@ def queue_url(context: Context) -> str:
 def from_queue(context: Context, url: str) -> str:
     """An action's address that remembers that filter, for pages of their own and their way back."""
     query = _queue_query(context)
-    return f"{url}?{urlencode({FROM_QUEUE: query})}" if query and url else url
+    return f"{url}?{_from_queue(query)}" if query and url else url
+
+
+@lru_cache(maxsize=256)
+def _from_queue(query: str) -> str:
+    return urlencode({FROM_QUEUE: query})
 
 
 @register.simple_tag(takes_context=True)
@@ -219,11 +234,19 @@ def dated(context: Context, at: Instant | datetime) -> SafeString:
 def _local(context: Context, at: Instant | datetime) -> datetime:
     """In the zone of the person of this request: a template that is included with `only` still knows the request."""
     moment = at if isinstance(at, datetime) else to_datetime(at)
-    user = getattr(getattr(context, "request", None), "user", None)
+    request = getattr(context, "request", None)
     try:
-        return moment.astimezone(UTC if user is None else zone_of(user))
+        return moment.astimezone(UTC if request is None else _zone_of(request))
     except OverflowError:
         return moment.astimezone(UTC)
+
+
+def _zone_of(request: HttpRequest) -> tzinfo:
+    zone: tzinfo | None = getattr(request, "read_in_zone", None)
+    if zone is None:  # a time line asks for every line
+        user = getattr(request, "user", None)
+        zone = request.read_in_zone = UTC if user is None else zone_of(user)  # type: ignore[attr-defined]
+    return zone
 
 
 def _time(at: Instant | datetime, moment: datetime, pattern: str) -> SafeString:

@@ -26,9 +26,11 @@ from console.run_lines import call_lines, steps_of_calls
 from console.run_reading import run_of_agent, step_events
 from console.services.aftermath import Aftermath, aftermaths
 from console.services.approve import show_proposal
+from console.services.around import EVERYTHING, There, what_is_around, what_is_there
 from console.services.asking import open_calls_of
 from console.services.claimed import find_claim, renew
-from console.services.correct import show_proposed_correction, standing_correction
+from console.services.correction_approval import show_proposed_correction
+from console.services.corrections import standing_correction
 from console.services.decisions import current_decisions
 from console.services.notes import notes_on
 from console.services.verdicts import verdicts_of
@@ -92,8 +94,9 @@ def action_context(
     """Everything the article shows, for somebody who may read the action."""
     item = item_or_404(request.user, ref, Right.READ)
     tool = item.action.tool if item.action else ""
-    world = world_context(request, item)
-    decision = current_decisions([ref]).get(ref)
+    there = what_is_there([ref])
+    world = world_context(request, item, there)
+    decision = current_decisions([ref]).get(ref) if there.decisions else None
     context: dict[str, Any] = {
         "item": item,
         "ref": ref,
@@ -104,12 +107,12 @@ def action_context(
         "preview_chars": PREVIEW_CHARS,
         "may_reveal": may(request.user, Right.REVEAL, store=ref.store, tool=tool),
         **second_context(request, item, decision),
-        "notes": (notes := notes_on(ref)),
+        "notes": (notes := notes_on(ref) if there.notes else []),
         "note": notes[0] if notes else None,
         "note_form": NoteForm(initial={"note_id": str(uuid.uuid4())}),
         "correction": (found := standing_correction(ref) if item.action and not item.action.is_open else None),
         **second_corrector(found, item, request.user),
-        **claim_context(request, ref),
+        **claim_context(request, ref, there),
         "may_settle": may(request.user, Right.SETTLE, store=ref.store, tool=tool),
         "may_evict": may(request.user, Right.EVICT, store=ref.store),
         "has_server": find_server(ref.store) is not None,
@@ -124,7 +127,7 @@ def action_context(
 
 def _in_run(request: HttpRequest, item: ActionItem) -> dict[str, Any]:
     """The run whose call this is: its step, what it takes back, what took it back. Nothing for an agent that is no run's."""
-    run = run_of_agent(item.store, item.agent, request.user)
+    run = run_of_agent(item.store, item.agent, request.user) if what_is_around(request.user).runs else None
     if run is None or item.seq is None:
         return {}
     try:
@@ -147,9 +150,9 @@ def second_corrector(row: Correction | None, item: ActionItem, user: Person) -> 
     return {"proposed": show_proposed_correction(row, item, user=user)} if row is not None and row.is_proposed else {}
 
 
-def claim_context(request: HttpRequest, ref: ActionRef) -> dict[str, Any]:
+def claim_context(request: HttpRequest, ref: ActionRef, there: There = EVERYTHING) -> dict[str, Any]:
     """Who is at it, as this person is told."""
-    found = find_claim(ref)
+    found = find_claim(ref) if there.claims else None
     age = int((timezone.now() - found.claimed_at).total_seconds()) if found else 0
     return {"claim": found, "claimed_by": claimed_by(found, request.user), "claim_age_s": age}
 

@@ -26,9 +26,9 @@ from console.htmx import render_part
 from console.run_reading import run_of_agent
 from console.services.aftermath import aftermaths
 from console.services.agents import list_agents
+from console.services.around import what_is_around
 from console.services.briefing import next_briefing
 from console.services.evict import is_waited_for
-from console.services.sightings import holders_of
 from console.services.story import PAGE_SIZE, Event, read_story, says_done
 from console.store_news import told
 from console.stores import get_store
@@ -105,14 +105,14 @@ def agent(request: HttpRequest, store: str, agent: str) -> HttpResponse:
         "events": events,
         "hidden_turns": sum(event.kind == "turn" for event in story.events) - sum(event.kind == "turn" for event in events),
         "older": story.next,
-        "aftermaths": aftermaths(kept, agent, entries),
+        "aftermaths": aftermaths(kept, agent, entries, seen=story.holders),
         "says_done": says_done(found.working_state, found.turns[:TURNS_LOOKED_AT], found.open_actions) if sees_all else None,
-        "seen": next(iter(holders_of(store, agent)), None),
+        "seen": next(iter(story.holders), None),
         "sees_all": sees_all,
         "may_ask_all": any(i.action and may(request.user, Right.SETTLE, store=store, tool=i.action.tool) for i in open_actions),
         "is_newest": is_newest,
         "may_evict": _may_evict(request, store, found),
-        "run": run_of_agent(store, agent, request.user),
+        "run": run_of_agent(store, agent, request.user) if what_is_around(request.user).runs else None,
         "may_export": may(request.user, Right.EXPORT, store=store),
     }
     return render_part(request, "agents/agent.html", "agents/_agent.html", context)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -32,6 +33,7 @@ from console.services.approvals import (
     InvalidAnswer,
     ProofNeeded,
     answer,
+    edit_problems,
     get_approval,
     needs_proof,
     pending_approvals,
@@ -62,9 +64,9 @@ def approvals(request: HttpRequest) -> HttpResponse:
     return render_part(request, "approvals/approvals.html", "approvals/_waiting.html", waiting_context(request))
 
 
-def waiting_context(request: HttpRequest) -> dict[str, Any]:
-    """The section below the queue: oldest first, only what this person may see."""
-    rows = pending_approvals(by=user_of(request), limit=LISTED)
+def waiting_context(request: HttpRequest, *, is_any: bool = True) -> dict[str, Any]:
+    """The section below the queue: oldest first, only what this person may see. `is_any` False: none waits, so none is read."""
+    rows = pending_approvals(by=user_of(request), limit=LISTED) if is_any else ()
     if not rows:
         return {"approval_lines": (), "has_run_types": bool(settings.RUN_TYPES)}
     rules, known = read_rules(), known_types()
@@ -127,6 +129,8 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
             return _again(request, found, said, "nothing is changed; approve it as it is, or change something")
         if "change" in sent:
             return _page(request, found, said)
+        if problems := edit_problems(found, args):
+            return _again(request, found, said, "; ".join(problems))
         if sent.get("reviewed") != reviewed:
             return _page(request, found, replace(said, edits=edits, reviewed=reviewed))
     try:
@@ -143,7 +147,7 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
         return _page(request, _now(request, found), replace(said, became="changed"), status=412)
     except AlreadyAnswered:
         now = _now(request, found)
-        if (now.answered_by, now.state) == (request.user.get_username(), _STATE_OF[said.decision]):
+        if _is_said_again(now, said, rule.redacted, by=user_of(request)):
             return redirect(_address(found))  # the same button twice
         return _page(request, now, replace(said, became="answered"), status=409)
     except ApprovalVoid:
@@ -156,6 +160,18 @@ def _answer(request: HttpRequest, found: Approval) -> HttpResponse:
         response = _page(request, found, replace(said, became="denied", problem=str(exc)), status=403)
         return denied(response, "forbidden", str(exc))
     return redirect(_address(found))
+
+
+def _is_said_again(now: Approval, said: _Said, hidden: frozenset[str], *, by: User) -> bool:
+    """Whether what stands there is exactly this answer of the same person: not another change, nor other words."""
+    if (now.answered_by, now.state) != (by.get_username(), _STATE_OF[said.decision]):
+        return False
+    if said.decision != "edit":
+        return now.message == (said.message if said.decision in _WITH_WORDS else "")
+    try:
+        return not edits_between(now.edited_args, json.dumps(read_edit(said.args, now.args, hidden)), hidden)
+    except NotAnEdit:
+        return False
 
 
 def review_of(found: Approval, args: dict[str, Any]) -> str:

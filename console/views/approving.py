@@ -92,10 +92,10 @@ def proposals(request: HttpRequest) -> HttpResponse:
     return render_part(request, "decisions/proposals.html", "decisions/_proposals.html", proposals_context(request))
 
 
-def proposals_context(request: HttpRequest) -> dict[str, Any]:
-    """The section below the queue: only what this person may see, and first what they may approve."""
+def proposals_context(request: HttpRequest, *, is_any: bool = True) -> dict[str, Any]:
+    """The section below the queue: only what this person may see, and first what they may approve. `is_any` False: none waits, so none is read."""
     return {
-        "proposals": list_proposed(request.user),
+        "proposals": list_proposed(request.user) if is_any else (),
         "may_approve_somewhere": may_somewhere(request.user, Right.APPROVE),
     }
 

@@ -23,19 +23,10 @@ from console.htmx import render_part, wants_partial
 from console.identity import confirmed_at
 from console.models import Correction
 from console.refusals import denied
-from console.services.correct import (
-    STATUS_OF_CORRECTION,
-    Correctable,
-    CorrectionAnswer,
-    CorrectionKind,
-    approve_correction,
-    correct_end,
-    find_correctable,
-    gates_before_correction,
-    preview_of,
-    turn_down_correction,
-    withdraw_correction,
-)
+from console.services.correct import correct_end, gates_before_correction, preview_of, withdraw_correction
+from console.services.correction_answers import STATUS_OF_CORRECTION, CorrectionAnswer, CorrectionKind
+from console.services.correction_approval import approve_correction, turn_down_correction
+from console.services.corrections import Correctable, find_correctable
 from console.services.gates import Gates
 from console.stores import find_server
 from console.texts import take_texts

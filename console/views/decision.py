@@ -29,12 +29,13 @@ from console.models import Decision, DecisionState
 from console.refusals import denied
 from console.services.answers import STATUS, Answer, AnswerKind
 from console.services.claimed import renew
-from console.services.decide import LATER, decide, preview, withdraw
+from console.services.decide import LATER, decide, preview
 from console.services.decisions import current_decisions
 from console.services.deliver import as_column
 from console.services.evidence import Contradiction, find_contradiction, find_verdict
 from console.services.gates import Gates
 from console.services.policies import gates_before
+from console.services.withdraw import withdraw
 from console.stores import UnknownStore, find_server, get_store
 from console.views import errors
 from console.views.action import action_context, claim_context, decision_context, second_context

@@ -26,7 +26,7 @@ from console.htmx import render_part, wants_partial
 from console.models import PENDING_STATES, Claim, Decision, HandOver
 from console.services.claimed import claims_of
 from console.services.claims import dismiss, hand_over, receivers_for, undismissed
-from console.services.correct import waiting_corrections
+from console.services.corrections import waiting_corrections
 from console.services.notes import reminders_of
 from console.texts import take_texts
 from console.tool_rules import read_rules

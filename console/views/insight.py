@@ -17,7 +17,9 @@ from console.charts import Bars, Columns, bars, columns
 from console.durations import format_duration
 from console.forms import DEFAULT_SPAN, SPANS, InsightFilters, problems_by_field, typed_in
 from console.htmx import render_part
-from console.services.insight import AGES, MAX_LISTED, PEOPLE, RESOLVERS, Insight, Took, read_insight
+from console.services.insight import AGES, Insight, read_insight
+from console.services.insight_histories import MAX_LISTED
+from console.services.insight_settled import PEOPLE, RESOLVERS, Took
 from console.services.people import preferences_of
 from console.store_news import told
 from console.templatetags.settle import age

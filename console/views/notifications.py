@@ -10,9 +10,10 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from console.services import notifications as services
+from console.services import channels
+from console.services.channels import InvalidChannel
 from console.services.definitions import require_admin
-from console.services.notifications import InvalidChannel, NotTaken
+from console.services.notifications import NotTaken, send_test
 from console.services.people import preferences_of, time_zones
 from console.texts import take_texts
 from console.views.gate import only_post, signed_in, user_of
@@ -32,7 +33,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
     try:
         if odd:
             raise InvalidChannel("", next(iter(odd.values())))
-        services.add_webhook(
+        channels.add_webhook(
             request.POST.get("name", ""),
             request.POST.get("address", ""),
             request.POST.getlist("event"),
@@ -59,13 +60,13 @@ def channel(request: HttpRequest, number: int) -> HttpResponse:
             raise InvalidChannel("", next(iter(odd.values())))
         if what == "save":
             zone = request.POST.get("time_zone", "")
-            services.set_webhook(number, request.POST.getlist("event"), quiet_of(request), time_zone=zone, by=by)
+            channels.set_webhook(number, request.POST.getlist("event"), quiet_of(request), time_zone=zone, by=by)
         elif what == "remove":
-            services.remove_webhook(number, by=by)
+            channels.remove_webhook(number, by=by)
         elif what == "again":
-            services.send_again(number, by=by)
+            channels.send_again(number, by=by)
         elif what == "test":
-            services.send_test(number, by=by)
+            send_test(number, by=by)
             said = f"?tested={number}"
         else:
             raise InvalidChannel("do", "nothing that can be done here; nothing was changed")
@@ -80,7 +81,7 @@ def _page(request: HttpRequest, *, problem: str = "", number: int = 0, status: i
     by = user_of(request)
     typed = request.POST if request.method == "POST" and not number else {}
     context: dict[str, Any] = {
-        "lines": [(line, choices_of(line.channel)) for line in services.list_webhooks(by=by)],
+        "lines": [(line, choices_of(line.channel)) for line in channels.list_webhooks(by=by)],
         "events": choices_of(None),
         "time_zones": time_zones(),
         "zone": preferences_of(by).time_zone,

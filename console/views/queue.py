@@ -27,14 +27,13 @@ from console.forms import BY_CRASH, QueueFilters, problems_of
 from console.htmx import queue_query, render_part, wants_partial
 from console.models import Claim, Decision, Note
 from console.services import known_counts
+from console.services.around import read_beside, what_is_around
 from console.services.asking import NobodyToAsk, check_askable
 from console.services.batches import failed_refs
-from console.services.claimed import live_claims
 from console.services.claims import undismissed
 from console.services.crashes import CrashGroup, groups_of
-from console.services.decisions import current_decisions, latest_notes, list_stranded, refs_on_their_way
-from console.services.evidence import Standing, standings_of
-from console.services.notes import look_agains, refs_put_off
+from console.services.decisions import list_stranded, refs_on_their_way
+from console.services.notes import refs_put_off
 from console.services.saved_views import View, list_views
 from console.store_news import read_news
 from console.stores import ActionStore
@@ -56,11 +55,13 @@ class Row:
     """One strip of the queue."""
 
     item: ActionItem
+    href: str  # empty where no address can name the action: an unreadable record with a broken id
+    key: str  # a stable id for the element, whatever the agent is called
     group: str  # heading above this strip; empty where it is the one before's
     decision: Decision | None
     note: Note | None
     is_open_beside: bool
-    standing: Standing | None = None  # what the world has said so far
+    evidence: tuple[str, str] = ("", "")  # the newest verdict in a few words, and the state whose shape stands beside it
     claim: Claim | None = None  # the live one
     claimed_by: str = ""
     is_due: bool = False  # somebody noted to look at it again, and that time has come
@@ -71,18 +72,6 @@ class Row:
     crash_refs: tuple[ActionRef, ...] = ()  # on the first strip of a group: its calls on this page that may be asked about
 
     @property
-    def href(self) -> str:
-        """Empty where no address can name the action: an unreadable record with a broken id."""
-        return action_address(self.item.store, self.item.agent, self.item.seq)
-
-    @property
-    def key(self) -> str:
-        """A stable id for the element, whatever the agent is called."""
-        item = self.item
-        record = item.unreadable.record_id if item.unreadable else ""
-        return sha256_text(f"{item.store}/{item.agent}/{item.seq}/{record}")[:16]
-
-    @property
     def version(self) -> str:
         """Moves when something about the strip that a person would want to see has changed."""
         decision = f"{self.decision.pk}:{self.decision.state}" if self.decision else ""
@@ -91,11 +80,6 @@ class Row:
             f"/{self.claim.pk if self.claim else ''}/{self.is_due}"
             f"/{self.is_late}/{self.clock.is_close if self.clock else ''}/{self.clock.is_over if self.clock else ''}"
         )[:16]
-
-    @property
-    def evidence(self) -> tuple[str, str]:
-        """The newest verdict in a few words, and the state whose shape stands beside it."""
-        return in_few_words(self.standing) if self.standing else ("", "")
 
     @property
     def claim_age_s(self) -> int:
@@ -115,7 +99,8 @@ class Row:
 @require_safe
 def queue(request: HttpRequest) -> HttpResponse:
     """The list, as page or as the piece that live updates fetch."""
-    views = list_views(request.user)
+    around = what_is_around(request.user)
+    views = list_views(request.user) if around.views else ()
     stores = visible_stores(request.user)
     tabs = _tabs(views, stores, request.user)
     first = next((tab for tab in tabs if tab.view.is_first), None)
@@ -150,14 +135,14 @@ def queue(request: HttpRequest) -> HttpResponse:
         "can_select": any(row.can_be_selected for row in rows),
         "selects_all": request.GET.get("select") == "all",
         "news": read_news(request.user, stores, page.stores),
-        "stranded": list_stranded(request.user),
+        "stranded": list_stranded(request.user) if around.stranded else (),
         "not_known": [store.name for store in page.stores if not store.is_listed],
         "is_first_page": not request.GET.get("cursor"),
         "open": opened,
         "has_several_stores": len(stores) > 1,
         "tools": _plain_tools(page.items),
         "may_settle": may_somewhere(request.user, Right.SETTLE),
-        "handed": () if wants_partial(request) else undismissed(request.user),
+        "handed": undismissed(request.user) if around.handed and not wants_partial(request) else (),
         "tabs": _counted(tabs, page.counts, filters.query),
         "first": first,
         "doubt_url": f"{reverse('queue')}?{EVERYTHING}" if first else reverse("queue"),
@@ -166,7 +151,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "narrows": not batch_id and filters.narrows(wanted, [store.name for store in stores]),
     }
     if not wants_partial(request):
-        context |= waiting_context(request) | proposals_context(request)
+        context |= waiting_context(request, is_any=around.approvals) | proposals_context(request, is_any=around.proposals)
     if opened and not wants_partial(request):
         context |= _opened(request, opened)
     return render_part(request, "queue/queue.html", "queue/_list.html", context)
@@ -283,33 +268,43 @@ def _rows(
     groups: Mapping[ActionRef, CrashGroup],
 ) -> Iterator[Row]:
     refs = [item.ref for item in items]
-    claims, looks, now = live_claims(refs), look_agains(refs), timezone.now()
-    decisions, notes, standings = current_decisions(refs), latest_notes(refs), standings_of(refs)
+    beside, now = read_beside(refs), timezone.now()
+    addresses = [action_address(ref.store, ref.agent, item.seq) for ref, item in zip(refs, items, strict=True)]
     askable = {
-        item.ref for item in items if _is_askable(item) and may_settle(item.store, item.action.tool if item.action else "")
+        ref
+        for ref, item, href in zip(refs, items, addresses, strict=True)
+        if href and _is_askable(item) and may_settle(ref.store, item.action.tool if item.action else "")
     }
     heading: tuple[str, str] = ("", "")
-    for item in items:
-        crash = groups.get(item.ref)
+    for ref, item, href in zip(refs, items, addresses, strict=True):
+        crash = groups.get(ref)
         before, heading = heading, (crash.key, crash.label) if crash else ("", _heading_of(item, is_grouped=bool(groups)))
         is_new = heading != before
-        decision = decisions.get(item.ref)
+        decision, standing, claim = beside.decisions.get(ref), beside.standings.get(ref), beside.claims.get(ref)
+        policy = book.policy_of(item.action.tool) if item.action else None
         yield Row(
             item=item,
+            href=href,
+            key=_key_of(item),
             group=heading[1] if is_new else "",
             crash=crash,
             crash_refs=_askable_of(crash, groups, askable, refs) if crash and is_new else (),
             decision=decision if decision and decision.is_pending else None,
-            note=notes.get(item.ref),
-            is_open_beside=item.ref == opened,
-            standing=standings.get(item.ref),
-            claim=claims.get(item.ref),
-            claimed_by=claimed_by(claims.get(item.ref), viewer),
-            is_due=item.ref in looks and looks[item.ref] <= now,
-            can_be_selected=item.ref in askable,
-            clock=evidence_clock(item, standings.get(item.ref), book.policy_of(item.action.tool)) if item.action else None,
-            is_late=item.action is not None and is_late(item, book.policy_of(item.action.tool)),
+            note=beside.notes.get(ref),
+            is_open_beside=ref == opened,
+            evidence=in_few_words(standing) if standing else ("", ""),
+            claim=claim,
+            claimed_by=claimed_by(claim, viewer),
+            is_due=ref in beside.looks and beside.looks[ref] <= now,
+            can_be_selected=ref in askable,
+            clock=evidence_clock(item, standing, policy) if policy else None,
+            is_late=policy is not None and is_late(item, policy),
         )
+
+
+def _key_of(item: ActionItem) -> str:
+    record = item.unreadable.record_id if item.unreadable else ""
+    return sha256_text(f"{item.store}/{item.agent}/{item.seq}/{record}")[:16]
 
 
 def _askable_of(
@@ -325,12 +320,12 @@ def _heading_of(item: ActionItem, *, is_grouped: bool) -> str:
 
 
 def _is_askable(item: ActionItem) -> bool:
-    """Whether the record allows a question, and an address can name it in one."""
+    """Whether the record allows a question."""
     try:
         check_askable(item)
     except NobodyToAsk:
         return False
-    return bool(action_address(item.store, item.agent, item.seq))
+    return True
 
 
 def _plain_tools(items: Sequence[ActionItem]) -> list[str]:

@@ -14,8 +14,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from console.models import Channel, Event, Light
-from console.services import notifications, people
-from console.services.notifications import InvalidChannel, NotTaken, Quiet
+from console.services import channels, people
+from console.services.channels import InvalidChannel, Quiet
+from console.services.notifications import NotTaken, send_test
 from console.services.people import InvalidPerson
 from console.texts import take_texts
 from console.views.account import light
@@ -66,10 +67,10 @@ def mail(request: HttpRequest) -> HttpResponse:
         if odd:
             raise InvalidChannel("", next(iter(odd.values())))
         if request.POST.get("do") == "test":
-            line = notifications.own_channel(user)
-            notifications.send_test(line.channel.pk if line else 0, by=user)
+            line = channels.own_channel(user)
+            send_test(line.channel.pk if line else 0, by=user)
             return redirect(reverse("settings") + "?saved=test#mail")
-        notifications.set_own_mail(
+        channels.set_own_mail(
             user, request.POST.getlist("event"), quiet_of(request), time_zone=people.preferences_of(user).time_zone
         )
     except InvalidChannel as exc:
@@ -101,12 +102,12 @@ def quiet_of(request: HttpRequest) -> Quiet:
 def choices_of(channel: Channel | None) -> list[tuple[str, str, bool]]:
     """Each event as a box: value, words, whether it is ticked."""
     chosen = channel.events if channel is not None else ()
-    return [(event.value, notifications.LABELS[event], event.value in chosen) for event in Event]
+    return [(event.value, channels.LABELS[event], event.value in chosen) for event in Event]
 
 
 def _page(request: HttpRequest, *, problem: str = "", problem_of: str = "", status: int = 200) -> HttpResponse:
     user = user_of(request)
-    line = notifications.own_channel(user)
+    line = channels.own_channel(user)
     factors = list(Authenticator.objects.filter(user=user).order_by("created_at"))
     context: dict[str, Any] = {
         "mine": people.preferences_of(user),

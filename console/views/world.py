@@ -13,6 +13,7 @@ from console.access import Right, may
 from console.addresses import tool_address
 from console.evidence import views_of
 from console.models import Inquiry
+from console.services.around import EVERYTHING, There
 from console.services.asking import NobodyToAsk, check_askable, who_is_asked
 from console.services.incidents import incidents_of
 from console.services.verdicts import inquiries_of, verdicts_of
@@ -20,14 +21,14 @@ from console.services.verdicts import inquiries_of, verdicts_of
 VERDICTS_SHOWN = 20
 
 
-def world_context(request: HttpRequest, item: ActionItem) -> dict[str, Any]:
-    """Everything that the panel shows of one action, for somebody who may read it."""
+def world_context(request: HttpRequest, item: ActionItem, there: There = EVERYTHING) -> dict[str, Any]:
+    """Everything that the panel shows of one action, for somebody who may read it. What is not `there` is not read."""
     ref = item.ref
     tool = item.action.tool if item.action else ""
-    row = inquiries_of([ref]).get(ref)
+    row = inquiries_of([ref]).get(ref) if there.inquiries else None
     views = views_of(verdicts_of(ref, limit=VERDICTS_SHOWN)) if row is not None else ()
     nobody, resolver = _whom(item)
-    incidents = incidents_of(ref)
+    incidents = incidents_of(ref) if there.incidents else ()
     is_open = item.action is not None and item.action.is_open
     return {
         "verdicts": views,

@@ -11,7 +11,7 @@ import pytest
 from actions.records import ActionStatus
 from agents.compensation import UndoOutcome, UndoState, UndoStepState, compensated, plan, read_run, undo_next
 from agents.harness import DurableAgent
-from agents.runs import RunTool, RunType, RunTypeRefused, Undo, check_run_type
+from agents.runs import RunTool, RunType, RunTypeRefused, Undo, check_run_type, has_moved_money
 from agents.steps import StepState
 from tests.agents.dying import killed_at, undo_to_the_point
 from tests.agents.records import actions_of, operator_settles
@@ -109,6 +109,39 @@ def test_a_compensation_whose_connection_was_cut_is_in_doubt_and_is_not_made_aga
         [(made.seq, ActionStatus.UNKNOWN)],
         [],
     ]
+
+
+def test_a_compensation_that_returned_has_happened_whatever_langchain_makes_of_what_it_gave(quick: Line, world: World) -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise LookupError("detached from its session")
+
+    def take_back(order: str, because: str, idempotency_key: str) -> Any:
+        """Take money back."""
+        world.happens("take_back", idempotency_key, order=order, because=because)
+        return [Unprintable()]
+
+    kind = undoable(world)
+    quick.until(kind, StepState.DONE)
+    kind = replace(kind, tools=(*kind.tools[:3], RunTool(take_back, "external", only_undoes=True)))
+
+    assert [undo(quick, kind).state for _ in range(3)] == [UndoState.GOING, UndoState.GOING, UndoState.DONE]
+    assert world.effects.count("take_back") == 2
+
+
+def test_a_tool_that_the_type_has_no_more_stops_the_walk_and_may_have_moved_money(quick: Line, world: World) -> None:
+    kind = undoable(world)
+    quick.until(kind, StepState.DONE)
+    look_up, _, tell, take_back = kind.tools
+    kind = replace(kind, tools=(look_up, tell, take_back))
+
+    stopped = undo(quick, kind)
+
+    assert (stopped.state, stopped.step and stopped.step.call.seq) == (UndoState.STOPPED, 3)
+    assert stopped.problem == "run type refund has no tool pay any more, so nobody can say what takes it back"
+    assert world.effects.count("take_back") == 0
+    assert has_moved_money(kind, actions_of(quick.store, RUN))
+    assert not has_moved_money(kind, [one for one in actions_of(quick.store, RUN) if one.tool != "pay"])
 
 
 def test_a_call_in_doubt_stops_before_anything_is_taken_back(line: Line, world: World) -> None:

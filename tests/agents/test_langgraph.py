@@ -125,6 +125,17 @@ def test_a_tool_without_a_class_stops_the_build_and_metadata_may_name_it(agent: 
     assert refused.value.tools == ("send_email",)
 
 
+def test_a_function_without_a_docstring_is_described_by_its_name_and_called(agent: DurableAgent, store: AgentStore) -> None:
+    def weigh_parcel(number: int) -> str:
+        return f"{number} kg"
+
+    (made,) = durable_tools(agent, [weigh_parcel], {"weigh_parcel": "pure"})
+
+    assert (made.name, made.description) == ("weigh_parcel", "weigh parcel")
+    assert made.invoke({"number": 3}) == "3 kg"
+    assert [one.tool for one in agent.recent_actions(5)] == ["weigh_parcel"]
+
+
 @pytest.mark.parametrize("wrong", [{**CLASSES, "other": "pure"}, {**CLASSES, "look_up": "idempotent"}])
 def test_wrong_declarations_stop_the_build(agent: DurableAgent, wrong: dict[str, str]) -> None:
     with pytest.raises(ToolsRefused):

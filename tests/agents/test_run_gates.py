@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
+from pydantic import AfterValidator
 
+from actions.records import ActionStatus
 from agents.gates import EDITED, check_edit, needs_approval
 from agents.runs import Gate, RunTool, RunTypeRefused, check_run_type
 from agents.steps import Answer, AskedCall, StepState
-from tests.agents.records import actions_of
+from tests.agents.records import actions_of, operator_settles
 from tests.agents.refunds import BUILDS, PAY, RUN, TELL, Line, Talk, World, refund, told, tools_of
 
 ALWAYS = Gate(description="Money leaves the house.")
@@ -194,6 +198,124 @@ def test_a_gate_that_is_gone_asks_nobody(quick: Line, world: World) -> None:
     assert world.effects == ["pay"]
 
 
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("now", [None, Gate(when="args.amount > 1000.0")])
+@pytest.mark.parametrize(
+    ("answer", "effects", "words"),
+    [
+        ({"type": "reject", "message": "not him"}, [], "User rejected the tool call for `pay` with reason: not him"),
+        ({"type": "respond", "message": "paid by hand"}, [], "paid by hand"),
+        (
+            {"type": "edit", "args": {"order": "A-17", "amount": 5}},
+            [5],
+            EDITED.format(tool="pay", args='{"order": "A-17", "amount": 5}') + "\n\npay done",
+        ),
+        (APPROVE, [20], "pay done"),
+    ],
+)
+def test_what_a_person_said_holds_for_a_call_that_no_rule_asks_about_any_more(
+    quick: Line, world: World, build: str, now: Gate | None, answer: dict[str, Any], effects: list[int], words: str
+) -> None:
+    kind = refund(world, [PAY], build=build, tools=tools_of(world, pay_gate=ALWAYS))
+    (asked,) = quick.until(kind, StepState.ASKS).asked
+
+    quick.until(replace(kind, tools=tools_of(world, pay_gate=now)), StepState.DONE, answers=said((asked, answer)))
+
+    assert [effect["amount"] for effect in world.details] == effects
+    assert str(told(quick.state(kind))["c1"].content) == words
+
+
+LESS = {"type": "edit", "args": {"order": "A-17", "amount": 5}}
+LEAST = {"type": "edit", "args": {"order": "A-17", "amount": 1}}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("since", ["cancelled", "another version", "gate gone"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(LESS, APPROVE), (APPROVE, LESS), (LESS, LEAST), *((one, {"type": "reject", "message": "no"}) for one in (APPROVE, LESS))],
+)
+def test_a_call_that_happened_is_not_made_again_in_whatever_form_it_is_agreed_to_since(
+    quick: Line, world: World, build: str, since: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    def pay(order: str, amount: float, idempotency_key: str) -> str:
+        """Pay, and hear nothing of it."""
+        world.happens("pay", idempotency_key, order=order, amount=amount)
+        raise TimeoutError
+
+    kind = refund(world, [PAY], build=build, tools=(RunTool(pay, "external", gate=ALWAYS), tools_of(world)[2]))
+    (asked,) = quick.until(kind, StepState.ASKS).asked
+    answers = said((asked, first))
+    assert quick.step(kind, answers).state is StepState.OPEN_CALLS
+    operator_settles(quick.store, 1, ActionStatus.DONE, result="paid", agent=RUN)
+    gate = None if since == "gate gone" else ALWAYS
+    kind = replace(kind, version=1 + (since == "another version"), tools=(RunTool(pay, "external", gate=gate), kind.tools[1]))
+    more: dict[str, Any] = {"let_through": {("pay", "c1"): [first.get("args", PAY[1])]}, "cancels": int(since == "cancelled")}
+
+    last = quick.to_the_end(kind, answers=answers, **more)[-1]
+    if last.state is StepState.ASKS:
+        last = quick.to_the_end(kind, answers=said((last.asked[0], second)), **more)[-1]
+
+    assert last.state is StepState.DONE, last
+    assert [effect["amount"] for effect in world.details] == [5 if first is LESS else 20]
+    notice = EDITED.format(tool="pay", args='{"order": "A-17", "amount": 5}') + "\n\n" if first is LESS else ""
+    assert str(told(quick.state(kind))["c1"].content) == f"{notice}paid"
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("first", [{"type": "reject", "message": "once is enough"}, LESS])
+def test_of_two_calls_that_look_alike_each_keeps_what_was_said_of_it_through_a_crash(
+    quick: Line, world: World, build: str, first: dict[str, Any]
+) -> None:
+    dies = True
+
+    def pay(order: str, amount: float, idempotency_key: str) -> str:
+        """Pay; of the whole amount nothing is heard."""
+        done = world.happens("pay", idempotency_key, order=order, amount=amount)
+        if dies and amount == 20:
+            raise TimeoutError
+        return done
+
+    kind = refund(world, [PAY, PAY], build=build, tools=(RunTool(pay, "external", gate=ALWAYS),))
+    answers = said(*zip(quick.until(kind, StepState.ASKS).asked, (first, APPROVE), strict=True))
+    let_through = {("pay", "c1"): [LESS["args"]] if first is LESS else [], ("pay", "c2"): [PAY[1]]}
+    assert quick.step(kind, answers, let_through=let_through).state is StepState.OPEN_CALLS
+    (opened,) = [one for one in actions_of(quick.store, RUN) if one.is_open]
+    operator_settles(quick.store, opened.seq, ActionStatus.DONE, result="paid", agent=RUN)
+    dies = False
+
+    quick.until(kind, StepState.DONE, answers=answers, let_through=let_through)
+
+    assert sorted(effect["amount"] for effect in world.details) == ([5, 20] if first is LESS else [20])
+    messages = told(quick.state(kind))
+    assert str(messages["c1"].content).startswith("A person changed" if first is LESS else "User rejected the tool call")
+    assert messages["c2"].content == "paid"
+
+
+def test_calls_of_one_message_with_one_id_are_each_asked_about_and_the_same_one_once(quick: Line, world: World) -> None:
+    other = ("pay", {"order": "A-18", "amount": 999_999})
+
+    def build(tools: Sequence[Any], hooks: Any, saver: Any) -> Any:
+        def model(state: MessagesState) -> dict[str, Any]:
+            calls = [{"name": name, "args": args, "id": "c1"} for name, args in (PAY, PAY, other, TELL)]
+            return {"messages": [AIMessage("", tool_calls=calls)]}
+
+        graph = StateGraph(MessagesState)
+        graph.add_node("model", model)
+        graph.add_node("tools", ToolNode(list(tools)))
+        graph.add_edge(START, "model")
+        graph.add_edge("model", "tools")
+        return graph.compile(checkpointer=saver)
+
+    kind = refund(world, graph=build, tools=tools_of(world, pay_gate=ALWAYS, tell_gate=ALWAYS))
+    first, second, third = quick.until(kind, StepState.ASKS).asked
+
+    assert [(call.tool, call.args) for call in (first, second, third)] == [PAY, other, TELL]
+    reject = {"type": "reject", "message": "no"}
+    quick.to_the_end(kind, answers=said((first, APPROVE), (second, reject), (third, reject)))
+    assert [(effect["tool"], effect["amount"]) for effect in world.details] == [("pay", 20)]
+
+
 @pytest.mark.parametrize(
     ("when", "args", "is_asked"),
     [
@@ -227,6 +349,22 @@ def test_an_edit_is_checked_against_the_tools_own_schema(world: World) -> None:
         assert check_edit(kind, "pay", {"order": "A-17", "amount": amount}) == ["amount: Input should be a valid number"]
     assert check_edit(kind, "pay", {"order": "\ud800", "amount": 5}) == ["the arguments hold half a character, or are no JSON"]
     assert check_edit(kind, "burn", {}) == ["run type refund has no tool burn"]
+    for number in (2**64, -(2**63) - 1, 10**400):
+        assert check_edit(kind, "pay", {"order": "A-17", "amount": number}) == [
+            "a whole number has more than 64 bits, which no state of a graph keeps"
+        ]
+    (too_long,) = check_edit(kind, "pay", {"order": "x" * 1_048_577, "amount": 5})
+    assert "the limit is 1048576" in too_long
+
+
+def test_a_check_of_the_tools_own_that_breaks_refuses_the_edit(world: World) -> None:
+    def odd(amount: Annotated[float, AfterValidator(lambda amount: {}[amount])]) -> str:
+        """Check by what there is not."""
+        return str(amount)
+
+    kind = refund(world, tools=(RunTool(odd, "external", gate=ALWAYS),))
+
+    assert check_edit(kind, "odd", {"amount": 5.0}) == ["what odd checks about its arguments broke: KeyError"]
 
 
 # --- what others ask ---

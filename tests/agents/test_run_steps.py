@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
+from pydantic import BaseModel, ConfigDict
 
 from actions.errors import LeaseLost, LeaseNotHeld, StoreUnavailable
 from actions.records import ActionStatus
@@ -79,6 +82,22 @@ def test_what_is_unwise_is_said_once_and_no_step_builds_a_tools_schema_again(
 def test_a_summary_that_cannot_be_filled_in_is_refused(world: World, summary: str, problem: str) -> None:
     with pytest.raises(RunTypeRefused, match=re.escape(problem)):
         check_run_type(replace(refund(world), summary=summary))
+
+
+def test_a_tool_that_would_fail_the_first_step_of_every_run_is_refused(world: World) -> None:
+    def lazy(order: str) -> Iterator[str]:
+        """Not over when it returns."""
+        yield order
+
+    def keyless(order: str) -> str:
+        """Repeat as you like."""
+        return order
+
+    with pytest.raises(RunTypeRefused) as refused:
+        check_run_type(refund(world, tools=(RunTool(lazy, "pure"), RunTool(keyless, "idempotent"))))
+
+    for problem in ("lazy is a generator", "keyless is idempotent but takes no idempotency_key"):
+        assert problem in str(refused.value)
 
 
 # --- killed ---
@@ -230,6 +249,72 @@ def test_a_tool_that_raised_is_tried_again_when_the_run_is_resumed(quick: Line, 
 
     assert failed.problem == "LookupError: no such account"
     assert (len(tries), world.effects) == (2, ["tell"])
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise LookupError("detached from its session")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("how", ["sync", "async", "no pair"])
+def test_a_tool_that_returned_has_happened_whatever_langchain_makes_of_what_it_gave(
+    quick: Line, world: World, build: str, how: str
+) -> None:
+    def happens(order: str, amount: float, idempotency_key: str) -> Any:
+        world.happens("pay", idempotency_key, order=order, amount=amount)
+        return "no pair" if how == "no pair" else Unprintable()
+
+    def pay(order: str, amount: float, idempotency_key: str) -> Any:
+        """Pay."""
+        return happens(order, amount, idempotency_key)
+
+    async def pay_later(order: str, amount: float, idempotency_key: str) -> Any:
+        """Pay."""
+        return happens(order, amount, idempotency_key)
+
+    paying = StructuredTool.from_function(
+        func=pay,
+        coroutine=pay_later if how == "async" else None,
+        response_format="content_and_artifact" if how == "no pair" else "content",
+    )
+    kind = refund(world, [PAY], build=build, tools=(RunTool(paying, "external"),))
+
+    failed = quick.until(kind, StepState.FAILED)
+    quick.until(kind, StepState.DONE)
+
+    assert ("response_format" if how == "no pair" else "detached") in failed.problem
+    assert world.effects == ["pay"]
+    (action,) = actions_of(quick.store, RUN)
+    result = "no pair" if how == "no pair" else "<a Unprintable that cannot be written as text>"
+    assert (action.status, action.result) == (ActionStatus.DONE, result)
+    assert str(told(quick.state(kind))["c1"].content) == result
+
+
+@pytest.mark.parametrize("cost", ["NaN", "Infinity", "-1", "1e20"])
+def test_a_cost_that_is_no_amount_fails_the_step_and_says_so(quick: Line, world: World, cost: str) -> None:
+    kind = replace(refund(world, [PAY]), cost=lambda message: Decimal(cost))
+
+    step = quick.until(kind, StepState.FAILED)
+
+    assert step.problem == f"what the step cost cannot be told: ValueError: a message cannot cost {Decimal(cost)}"
+    assert (step.cost, world.effects) == (Decimal(0), [])
+
+
+def test_input_is_read_as_the_json_that_it_is(quick: Line, world: World) -> None:
+    class Strict(BaseModel):
+        model_config = ConfigDict(strict=True)
+        order: date
+
+    kind = replace(refund(world), input=Strict, start=lambda given: {"messages": [AIMessage(repr(given.order))]})
+
+    with quick.process() as agent:
+        step = advance(kind, RUN, {"order": "2026-11-30"}, {}, agent=agent, checkpointer=quick.saver)
+
+    assert step.state is not StepState.FAILED, step.problem
+    assert quick.state(kind).values["messages"][0].content == "datetime.date(2026, 11, 30)"
 
 
 @pytest.mark.parametrize("may_end", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from polign_recall import RecallError
 
 from bench import __main__ as command
+from bench.ground import Ground
 from bench.plan import Plan
+from bench.report import Report
 from bench.shape import Shape
 
 SMALL = Shape(agents=120, actions=1_800, open_actions=40, turns=300)
@@ -78,6 +82,31 @@ def test_every_benchmark_measures_and_judges(report_of: Callable[..., tuple[dict
     # multiprocessing keeps a folder of its own until the process that forked ends, which is this one.
     left = {one.name for one in tmp_path.iterdir() if not one.name.startswith("pymp-")}
     assert left == {"report.json", "RESULTS.md"}
+
+
+@pytest.mark.interop
+def test_what_fails_because_it_was_stopped_ends_everything_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = []
+
+    def stopped(ground: Ground, plan: Plan, report: Report) -> None:
+        begun.append("stopped")
+        try:
+            command.stop(signal.SIGINT, None)
+        finally:
+            raise RecallError("[Errno 32] Broken pipe", code="transport_error")  # Ctrl-C reached its server as well
+
+    monkeypatch.setattr(command, "BENCHES", {"calls": stopped, "queue": lambda *_: begun.append("another")})
+    monkeypatch.setattr(command, "make_plan", lambda effort, jobs: replace(TINY, without=()))
+    monkeypatch.setattr(command, "FILE", tmp_path / "RESULTS.md")
+    monkeypatch.setattr(command, "_stopped", [])
+
+    assert command.main(["--quick"]) == 130
+
+    assert begun == ["stopped"]
+    assert not (tmp_path / "RESULTS.md").exists()
+    assert "Broken pipe" not in capsys.readouterr().err
 
 
 @pytest.mark.interop

@@ -125,6 +125,15 @@ def test_a_store_that_agents_cannot_write_is_refused_in_one_line(url: str, capsy
     )
 
 
+def test_a_store_that_is_away_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["kill", "--store", "postgres://agents:secret@127.0.0.1:1/agents", "--trials", "1", "--jobs", "1"]) == 1
+    said = capsys.readouterr()
+    assert "Connection refused" in said.err.splitlines()[-1]
+    assert said.err.splitlines()[-1].startswith("bench: store kill: ")
+    assert "secret" not in said.err
+    assert "Traceback" not in said.err
+
+
 def test_options_of_the_kill_test_are_wrong_usage_elsewhere() -> None:
     with pytest.raises(SystemExit) as ended:
         command.parse(["queue", "--trials", "3"])

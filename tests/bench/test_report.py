@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -36,12 +37,35 @@ def test_an_unknown_benchmark_is_wrong_usage(capsys: pytest.CaptureFixture[str])
     assert "queue" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--quick", "--full"], ["--jobs", "0"], ["--jobs", "many"]])
-def test_impossible_options_are_wrong_usage(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--quick", "--full"],
+        ["--jobs", "0"],
+        ["--jobs", "many"],
+        ["--jobs", "-1"],
+        ["queue", "--seed", "3"],
+        ["readme", "--jobs", "2"],
+        ["queue", "--json", "/nowhere/report.json"],  # found out before anything is measured
+        ["queue", "--json", "/"],
+    ],
+)
+def test_impossible_options_are_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command.parse(arguments)
 
     assert ended.value.code == 2
+    assert "_positive" not in capsys.readouterr().err
+
+
+def test_without_results_there_is_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "FILE", tmp_path / "RESULTS.md")
+
+    assert command.main(["readme"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "bench: there is no RESULTS.md yet; ./run bench writes it\n")
 
 
 def test_the_report_shows_rows_and_goals_and_is_json() -> None:

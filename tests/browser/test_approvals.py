@@ -252,3 +252,22 @@ def test_axe_finds_nothing_on_pages_of_runs_and_none_scrolls_sideways(run: Run, 
         found[path] = troubles(open_live(page, path))
 
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_once_a_run_is_taken_back_its_open_page_offers_what_can_be_done_then(
+    run: Run, records: RecallWriter, bea: User, signed_in: SignedIn
+) -> None:
+    """With a field for the reason, which was not needed before; and without a warning that no longer holds."""
+    records.action("run-1", 2, tool="pay", status="done", args={"order": "A-17", "amount": 5}, result="ok")
+    Run.objects.filter(pk=run.pk).update(type="errand", status="failed", undoing="running")
+    page = open_live(signed_in(bea), "/runs/run-1/")
+    expect(page.locator("#run-buttons")).to_contain_text("What it did is being taken back")
+    expect(page.locator("#reason")).to_be_hidden()
+
+    with transaction.atomic():
+        Run.objects.filter(pk=run.pk).update(undoing="done")
+        bump(RUNS)
+
+    expect(page.get_by_role("button", name="Restart as a new run")).to_be_visible()
+    expect(page.locator("#reason")).to_be_visible()
+    expect(page.locator("#run-buttons")).not_to_contain_text("not all taken back")

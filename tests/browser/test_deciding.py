@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from console import stores
 from console.models import Decision
-from console.services.decide import withdraw
+from console.services.withdraw import withdraw
 from tests.browser.conftest import ALIVE, PASSWORD, SignedIn
 from tests.browser.live import hide, hold, open_live, quiet, tell, until
 from tests.recall_writer import RecallWriter

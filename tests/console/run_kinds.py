@@ -220,15 +220,28 @@ class Refund(BaseModel):
 
 def _refund() -> RunType:
     def look_up(order: str) -> str:
+        """Look an order up."""
         return order
 
-    def pay(order: str, amount: float, note: str = "", idempotency_key: str = "") -> str:
+    def pay(
+        order: str,
+        amount: float,
+        currency: str = "",
+        to: str = "",
+        note: str = "",
+        iban: str = "",
+        api_key: str = "",
+        idempotency_key: str = "",
+    ) -> str:
+        """Pay."""
         return idempotency_key
 
     def take_back(order: str, idempotency_key: str = "") -> str:
+        """Take a payment back."""
         return idempotency_key
 
     def send_fax(to: str) -> str:
+        """Send a fax."""
         return to
 
     gate = Gate(when="args.amount > 1000.0", expires_after=timedelta(hours=1), description="Large refunds are looked at.")

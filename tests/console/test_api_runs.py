@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db import connections
+from django.db import connection, connections
 from django.test import AsyncClient
 from langgraph.graph import START, StateGraph
 
@@ -342,7 +342,7 @@ def test_the_document_says_what_each_route_takes_and_answers() -> None:
 
 async def listen(token: str, run: Run, **headers: str) -> AsyncIterator[bytes]:
     answer = await AsyncClient().get(f"/api/v1/runs/{run.run_id}/events", headers={"Authorization": f"Bearer {token}", **headers})
-    await sync_to_async(connections.close_all)()
+    assert await sync_to_async(lambda: connection.connection)() is None, "whoever listens holds a connection that others need"
     assert (answer.status_code, answer["Content-Type"]) == (200, "text/event-stream")
     return aiter(answer.streaming_content)
 

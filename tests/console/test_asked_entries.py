@@ -13,7 +13,8 @@ from pytest_django import Settings
 from actions.records import ActionRef
 from console.models import Inquiry, StoredVerdict
 from console.services import resolve
-from console.services.decide import DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.asking import PaymentProvider, configure, payment_provider
 from tests.console.conftest import DownStore

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -31,26 +32,39 @@ pytestmark = pytest.mark.django_db(transaction=True)
 BIN = find_install() / "bin"
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
+OPTIONS = ["--no-owner", "--no-comments", "--exit-on-error"]
+
 Restored = Callable[[str], str]
 """Dumps the database at this address and restores it beside it; the address of the copy."""
 
 
 @pytest.fixture
 def restored(pg_server: Postgres, tmp_path: Path) -> Iterator[Restored]:
-    names: list[str] = []
+    names, roles = list[str](), list[str]()
 
     def make(url: str) -> str:
         name, file = f"restored_{uuid4().hex[:12]}", tmp_path / f"{uuid4().hex}.dump"
         subprocess.run([BIN / "pg_dump", "--format=custom", "--no-owner", f"--file={file}", url], check=True, timeout=120)
         names.append(name)
         copy = pg_server.create_database(name, template="template0")
-        subprocess.run([BIN / "pg_restore", "--no-owner", "--exit-on-error", f"--dbname={copy}", file], check=True, timeout=120)
+        # As the page says: the extension by a superuser, everything else by an owner who is none.
+        owner = f"owner_{name}"
+        with psycopg.connect(copy, autocommit=True) as superuser:
+            superuser.execute(f"CREATE ROLE {owner} LOGIN PASSWORD 'restoring'".encode())
+            superuser.execute(f"ALTER DATABASE {name} OWNER TO {owner}".encode())
+            superuser.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        roles.append(owner)
+        line = [BIN / "pg_restore", *OPTIONS, f"--dbname={replace(pg_server, user=owner, password='restoring').url(name)}", file]
+        subprocess.run(line, check=True, timeout=120)
         return copy
 
     yield make
     stores.reset()
     for name in names:
         pg_server.drop_database(name)
+    with psycopg.connect(pg_server.url(), autocommit=True) as superuser:
+        for role in roles:
+            superuser.execute(f"DROP ROLE {role}".encode())
 
 
 def settled(ref: ActionRef, by: User) -> str:
@@ -75,7 +89,8 @@ def plain(url: str) -> str:
 def test_the_commands_are_those_that_the_page_of_operations_says() -> None:
     said = OPERATIONS.read_text()
     assert re.search(r"pg_dump --format=custom --no-owner --file=\S+ ", said)
-    assert re.search(r"pg_restore --no-owner --exit-on-error --dbname=\S+ ", said)
+    assert re.search(rf"pg_restore {' '.join(OPTIONS)} --dbname=\S+ ", said)
+    assert "`CREATE EXTENSION vector`" in said
 
 
 def test_both_databases_come_back_whole(

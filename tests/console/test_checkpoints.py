@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 from django.db import connection
+from django.utils import timezone
 from pytest_django import Settings
 
 from actions.store.audit_file import verify_file
 from actions.store.checkpoints import Checkpoint, read_anchors
-from console.models import CheckpointDelivery, StoredCheckpoint
+from console.models import CheckpointDelivery, StoredCheckpoint, Sweep
 from console.services import anchoring, exports
 from console.services.checkpoints import ChainBroken, sign_all, sign_next
 from console.stores import CONSOLE_CHAIN, console_chain, get_store
@@ -211,11 +214,94 @@ def test_a_line_that_a_crash_cut_off_swallows_none(tmp_path: Path) -> None:
     path = tmp_path / "anchors"
     path.write_text("half a li")
 
-    anchoring.append_line(path, "one")
-    anchoring.append_line(path, "one")
-    anchoring.append_line(path, "two")
+    anchoring.append_checkpoint(path, "one")
+    anchoring.append_checkpoint(path, "one")
+    anchoring.append_checkpoint(path, "two")
 
     assert path.read_text() == "half a li\none\ntwo\n"
+
+
+def settle_one_more(decided: MemoryWriter, seq: int) -> None:
+    decided.action("billing-7", seq)
+    assert run("settle", "main", "billing-7", str(seq), "done", "--reason", "seen", "--user", "ana").code == 0
+
+
+def serials_of(text: str) -> list[int]:
+    found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [one["serial"] for one in found if one["store"] == "main"]
+
+
+def test_a_file_gets_what_was_signed_by_others_since_and_can_always_be_verified(decided: MemoryWriter, tmp_path: Path) -> None:
+    kept = tmp_path / "anchors"
+    assert run("sign_checkpoints", "--output", str(kept)).code == 0
+    for seq in (4, 5):
+        settle_one_more(decided, seq)
+        sign_next(get_store("main"))  # as beat does, every hour
+    settle_one_more(decided, 6)
+
+    assert run("sign_checkpoints", "--output", str(kept)).code == 0
+
+    assert serials_of(kept.read_text()) == [1, 2, 3, 4]
+    assert last_line("--anchor", str(kept)) == (0, "intact: 6 entries, anchored up to 6")
+
+
+def test_a_file_with_later_checkpoints_than_a_restored_console_has_is_left_as_it_is(
+    decided: MemoryWriter, tmp_path: Path, settings: Settings
+) -> None:
+    kept = tmp_path / "anchors"
+    run("sign_checkpoints", "--output", str(kept))
+    settle_one_more(decided, 4)
+    run("sign_checkpoints", "--output", str(kept))
+    before = kept.read_text()
+    StoredCheckpoint.objects.filter(name="main", serial=2).delete()  # the backup is from before it
+
+    said = run("sign_checkpoints", "--output", str(kept))
+
+    assert said.code == 1
+    assert "was not touched: it holds checkpoint 2 of main" in said.err
+    assert "restored from a backup; keep that file and name a new one" in said.err
+    assert kept.read_text() == before
+    settings.AUDIT_ANCHORS = (f"file:{kept}",)
+    settle_one_more(decided, 5)
+    StoredCheckpoint.objects.filter(name="main", serial=2).delete()
+    sign_checkpoints()
+    assert "it holds checkpoint 2 of main" in CheckpointDelivery.objects.get(checkpoint__name="main").problem
+    assert kept.read_text() == before
+
+
+def test_a_place_that_is_named_again_gets_what_was_signed_meanwhile(
+    decided: MemoryWriter, settings: Settings, tmp_path: Path
+) -> None:
+    kept, mailbox = tmp_path / "anchors", "mailto:auditor@example.com"
+    for seq, places in ((4, (mailbox,)), (5, (f"file:{kept}",)), (6, (f"file:{kept}",)), (7, (mailbox, f"file:{kept}"))):
+        settings.AUDIT_ANCHORS = places
+        settle_one_more(decided, seq)
+        sign_next(get_store("main"))
+        anchoring.deliver_due()
+
+    assert serials_of("\n".join(message.body.splitlines()[0] for message in mail.outbox)) == [1, 2, 3, 4]
+    assert serials_of(kept.read_text()) == [2, 3, 4]  # from when it was first named
+    assert read_anchors(kept.read_text().splitlines())
+
+
+def test_what_did_not_arrive_is_sent_again_before_the_hour_is_over_and_nothing_is_signed_for_it(
+    decided: MemoryWriter, settings: Settings, tmp_path: Path
+) -> None:
+    gone = tmp_path / "not-there" / "anchors"
+    settings.AUDIT_ANCHORS = (f"file:{gone}",)
+    sign_checkpoints()
+    settle_one_more(decided, 4)
+    gone.parent.mkdir()
+    CheckpointDelivery.objects.update(next_try_at=timezone.now())
+
+    sign_checkpoints()
+
+    assert serials_of(gone.read_text()) == [1]
+    assert not CheckpointDelivery.objects.filter(sent_at__isnull=True).exists()
+    assert StoredCheckpoint.objects.filter(name="main").count() == 1
+    Sweep.objects.filter(name="checkpoints").update(ran_at=timezone.now() - timedelta(hours=1))
+    sign_checkpoints()
+    assert serials_of(gone.read_text()) == [1, 2]
 
 
 # --- exports ---------------------------------------------------------------------------------------------------------
@@ -249,6 +335,24 @@ def test_an_export_holds_exactly_what_is_filtered_and_says_what_that_was(decided
     assert manifest["filter"] == {"store": "main", "text": "Reason 2", "actor": "ana"}
     assert manifest["rows"] == 1
     assert verify_file(path).is_intact
+
+
+def test_whoever_has_no_name_on_this_machine_exports_as_a_number(
+    decided: MemoryWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 3_999_999)  # as a container that runs as any number
+    commands = (
+        ("export_audit", "--format", "csv", "--output", str(tmp_path / "h.csv")),
+        ("export_replay", "main", "billing-7", "--output", str(tmp_path / "r.jsonl")),
+    )
+
+    assert [(said.code, said.err) for said in (run(*line) for line in commands)] == [(0, ""), (0, "")]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT text FROM settle_audit.entries WHERE chain = 'console'")
+        said = [json.loads(text) for (text,) in cursor.fetchall()]
+    assert [one["actor"] for one in said if one["kind"] == "exported"] == ["shell uid 3999999"] * 2
 
 
 def test_an_export_is_itself_in_the_history(decided: MemoryWriter, tmp_path: Path) -> None:

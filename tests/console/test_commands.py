@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -479,6 +482,37 @@ def test_every_command_says_what_it_is_for() -> None:
 # --- as a shell sees them --------------------------------------------------------------------------------------------
 
 Shell = Callable[..., Said]
+Terminal = Callable[..., tuple[subprocess.Popen[bytes], int]]
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A command on a terminal of its own, once it asks something there: its process, and our end of the terminal."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+            ours, theirs = pty.openpty()
+            stack.callback(os.close, ours)
+            process = subprocess.Popen(
+                [sys.executable, "manage.py", *arguments],
+                cwd=ROOT,
+                stdin=theirs,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            os.close(theirs)
+            assert process.stderr is not None
+            asked = b""
+            while not asked.endswith(b": "):
+                more = os.read(process.stderr.fileno(), 1)
+                assert more, asked
+                asked += more
+            return process, ours
+
+        yield start
 
 
 @pytest.fixture
@@ -552,6 +586,32 @@ def test_a_shell_sees_bytes_that_are_no_text_and_unknown_commands_in_one_line(sh
     )
     assert with_bad_password.returncode == 2
     assert with_bad_password.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(("create_user", "eve"), 2), (("revoke_token", "-"), 1)],  # too short a password; no such token
+)
+def test_a_secret_typed_on_a_terminal_is_asked_for_and_not_shown(command: tuple[str, ...], code: int, terminal: Terminal) -> None:
+    process, ours = terminal(*command)
+    os.write(ours, b"sesame\n")
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == code
+    assert err.startswith(b"\n")  # what follows the question, which nobody's return key ended on the screen
+    os.set_blocking(ours, False)
+    with contextlib.suppress(OSError):  # nothing stands on it, and nobody is at its other end
+        assert b"sesame" not in os.read(ours, 10_000)
+    assert b"sesame" not in err
+
+
+def test_ctrl_c_ends_a_command_without_a_trace(terminal: Terminal) -> None:
+    process, _ = terminal("create_user", "eve")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert b"Traceback" not in out + err
 
 
 def test_a_shell_sees_the_failure_of_djangos_own_commands_in_one_line(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -151,6 +152,20 @@ def test_no_more_are_opened_than_there_are_places_and_each_is_given_back(far: Op
 
     one.close()
     assert ask(three)
+
+
+def test_one_that_was_forgotten_frees_its_place_and_one_that_was_given_back_frees_it_once(far: Open) -> None:
+    one, two = far(), far()
+    ask(one)
+    ask(two)
+    one.connection = None  # as a thread leaves it whose request was broken off
+    gc.collect()
+    two.close()
+
+    three, four, five = far(), far(), far()
+    assert len({ask(three), ask(four)}) == 2
+    with pytest.raises(OperationalError, match="all 2 connections of this process were busy"):
+        ask(five)
 
 
 @pytest.mark.parametrize(("method", "answer_s", "reads_end"), [("GET", base.ANSWER_S, True), ("POST", base.CHANGE_S, False)])

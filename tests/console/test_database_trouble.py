@@ -87,7 +87,7 @@ def test_every_error_of_it_is_a_503(memory: RecordWriter, ana: User, error: Exce
     def broken(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("console.views.action.current_decisions", broken)
+    monkeypatch.setattr("console.views.action.what_is_there", broken)
     monkeypatch.setattr("console.api.actions.current_decisions", broken)
     for extra in ({}, HTMX):
         page = client.get(path_of(ref), headers=extra)

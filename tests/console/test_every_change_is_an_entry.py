@@ -30,10 +30,10 @@ from django.test import Client
 
 from console import tasks, urls
 from console.models import Channel, Hook, Token
-from console.services import hooks, notifications
+from console.services import channels, hooks
+from console.services.channels import Quiet
 from console.services.claims import claim
 from console.services.hooks import hook_mark
-from console.services.notifications import Quiet
 from console.services.people import give_role, password_path
 from console.services.tokens import create_user_token
 from tests.console.conftest import PASSWORD, Cast
@@ -148,7 +148,7 @@ def hook_form(do: str, **said: str) -> Do:
 
 
 def webhook(world: World) -> None:
-    notifications.add_webhook("ops", WEBHOOK, ["money"], Quiet(), by=world.admin)
+    channels.add_webhook("ops", WEBHOOK, ["money"], Quiet(), by=world.admin)
 
 
 def the_webhook(do: str, **said: str) -> Do:
@@ -156,7 +156,7 @@ def the_webhook(do: str, **said: str) -> Do:
 
 
 def told_by_mail(world: World) -> None:
-    notifications.set_own_mail(world.owner, ["money"], Quiet(), time_zone="UTC")
+    channels.set_own_mail(world.owner, ["money"], Quiet(), time_zone="UTC")
 
 
 def claimed(world: World) -> None:

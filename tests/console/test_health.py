@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NoReturn
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from console import health
+from console.services.tokens import create_user_token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own_addresses")]
 
@@ -63,3 +65,15 @@ def test_it_is_not_ready_while_its_database_is_read_only(client: Client) -> None
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL transaction_read_only = on")
     assert client.get("/readyz").status_code == 503
+
+
+def test_each_process_can_be_probed_and_scraped_by_its_address_and_nothing_else_is_answered_there(ana: User) -> None:
+    bearer = {"Authorization": f"Bearer {create_user_token(ana)}"}
+
+    def asked(path: str, **headers: str) -> int:
+        return int(Client().get(path, headers={"host": "10.0.0.7:8000", **headers}).status_code)
+
+    assert [asked("/healthz"), asked("/readyz"), asked("/metrics", **bearer)] == [200, 200, 200]
+    assert asked("/metrics") == 401
+    others = ("/", "/login/", "/api/v1/actions", "/metrics/", "/healthz/", "/hooks/generic/x")
+    assert {asked(path, **bearer) for path in others} == {400}

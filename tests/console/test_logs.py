@@ -208,6 +208,19 @@ def test_the_form_of_the_log_is_a_setting(given: dict[str, str], is_json: bool) 
     assert not is_json or json.loads(line)["event"] == "two\\nlines"
 
 
+def test_what_a_library_warns_of_in_production_is_a_line_like_any_other() -> None:
+    code = "import django; django.setup(); import warnings; warnings.warn('two\\nlines', UserWarning)"
+    production = {"DEBUG": "0", "DEMO": "0", "LOG_FORMAT": "json", "DJANGO_SETTINGS_MODULE": "console.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | production, capture_output=True, text=True, check=True
+    )
+
+    (line,) = done.stderr.splitlines()
+    said = json.loads(line)
+    assert (said["level"], said["logger"]) == ("warning", "py.warnings")
+    assert "UserWarning: two" in said["event"]
+
+
 def test_a_form_that_there_is_not_is_named() -> None:
     environment = {**os.environ, "LOG_FORMAT": "xml"}
     done = subprocess.run(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +16,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
 
 from actions.resolvers.base import Reply
 from console import tasks, urls
 from console.models import CheckpointDelivery, Decision, Inquiry, StoredCheckpoint, StoreLook, Sweep, Tally, Verification
+from console.schedule import SCHEDULE
 from console.services import resolve, tallies
 from console.services.asking import request_asking
 from console.services.looks import look_at_stores
@@ -30,6 +34,10 @@ from tests.hostile.corpus import CORPUS
 from tests.recall_writer import RecordWriter
 
 pytestmark = pytest.mark.django_db
+
+
+TABLES = {"settle_audit_entries", "settle_audit_head", "settle_new"}
+"""What the page of operations names besides, which are no numbers."""
 
 
 class Numbers:
@@ -80,6 +88,20 @@ def test_without_a_database_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert "10.0.0.7" not in answer.content.decode()
+
+
+def test_what_the_page_of_operations_alerts_on_is_there_under_exactly_that_name(ana: User) -> None:
+    said = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+    told = asked(create_user_token(ana)).content.decode()
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", told, re.MULTILINE))
+    parts = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+    there = {f"{name}{end}" for name, kind in types.items() for end in parts[kind]}
+
+    named = set(re.findall(r"\bsettle_[a-z_]+[a-z]\b", said)) - TABLES
+    assert len(named) >= 20
+    assert named - there == set()
+    (row,) = (line for line in said.splitlines() if line.startswith("| `settle_sweep_age_seconds"))
+    assert set(re.findall(r"[`\"]([a-z]+)[`\"]", row)) >= set(SCHEDULE)
 
 
 def test_gestures_are_counted(memory: RecordWriter, ana: User, ben: User, api: Callable[[User], Api]) -> None:
@@ -169,8 +191,8 @@ def test_sweeps_tell_when_they_ran_and_that_beat_is_alive(memory: RecordWriter, 
         sweep()
     found = scrape(ana)
     ages = found.of("settle_sweep_age_seconds")
-    assert set(ages) == {"sweep", "ask", "ends", "notify", "recheck", "verify"}
-    assert max(ages.values()) < 60
+    assert set(ages) == set(SCHEDULE)  # also those that never ran: an alert on a number that is not there never fires
+    assert max(ages[name] for name in ("sweep", "ask", "ends", "notify", "recheck", "verify")) < 60
     assert found["settle_beat_alive"] == 1
 
     Sweep.objects.update(ran_at=timezone.now() - timedelta(minutes=5))
@@ -178,6 +200,89 @@ def test_sweeps_tell_when_they_ran_and_that_beat_is_alive(memory: RecordWriter, 
     found = scrape(ana)
     assert found["settle_sweep_age_seconds", "sweep"] >= 300
     assert found["settle_beat_alive"] == 0
+
+
+def test_what_never_ran_is_as_old_as_the_last_migration_and_is_no_sign_of_life(ana: User) -> None:
+    Sweep.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE django_migrations SET applied = now() - interval '3 days' WHERE app = 'console'")
+        cursor.execute("UPDATE django_migrations SET applied = now() - interval '2 hours' WHERE name = '0017_corrections_by_two'")
+
+    found = scrape(ana)
+
+    assert all(7_200 <= age < 7_300 for age in found.of("settle_sweep_age_seconds").values())
+    assert found["settle_beat_alive"] == 0
+
+
+def test_what_is_rare_is_due_by_the_database_and_not_by_how_long_beat_has_been_up(
+    memory: RecordWriter, ana: User, api: Callable[[User], Api]
+) -> None:
+    assert all(one["schedule"] <= 600 for one in SCHEDULE.values())  # a beat that is replaced every day comes to it
+
+    def enter(number: int) -> None:
+        memory.action("billing-7", number)
+        api(ana).post(
+            f"actions/main/billing-7/{number}/decision", {"outcome": "done", "reason": "seen", "decision_id": f"d-{number:08}"}
+        )
+
+    counts = []
+    hour = timedelta(hours=1)
+    for number, ago in enumerate((None, timedelta(0), hour - timedelta(minutes=1), hour), start=1):
+        enter(number)
+        if ago is not None:
+            Sweep.objects.filter(name="checkpoints").update(ran_at=timezone.now() - ago)
+        tasks.sign_checkpoints()
+        counts.append(StoredCheckpoint.objects.filter(name="main").count())
+
+    assert counts == [1, 1, 1, 2]
+
+
+def test_how_long_a_second_person_is_awaited(memory: RecordWriter, ana: User, api: Callable[[User], Api]) -> None:
+    assert scrape(ana).of("settle_awaiting_person_seconds") == {"decision": 0, "correction": 0, "approval": 0}
+    for seq in (1, 2):
+        memory.action("billing-7", seq)
+        api(ana).post(
+            f"actions/main/billing-7/{seq}/decision", {"outcome": "done", "reason": "seen", "decision_id": f"d-1234567{seq}"}
+        )
+    now = timezone.now()
+    Decision.objects.filter(seq=1).update(state="proposed", created_at=now - timedelta(hours=5))
+    Decision.objects.filter(seq=2).update(created_at=now - timedelta(hours=9))  # nobody waits for that one
+
+    found = scrape(ana).of("settle_awaiting_person_seconds")
+
+    assert 18_000 <= found["decision"] < 18_100
+    assert (found["correction"], found["approval"]) == (0, 0)
+
+
+def test_a_store_that_did_not_answer_the_walk_is_no_broken_history(memory: RecordWriter, ana: User) -> None:
+    now = timezone.now()
+    Verification.objects.create(name="main", asked_by="system beat", finished_at=now - timedelta(hours=30), entries=12)
+    Verification.objects.create(
+        name="main", asked_by="system beat", finished_at=now, problem="did not answer within 8 s", is_known=False
+    )
+    Verification.objects.create(name="console", asked_by="system beat")
+    Verification.objects.filter(name="console").update(started_at=now - timedelta(hours=60))  # its worker died, every time
+
+    found = scrape(ana)
+
+    assert (found["settle_chain_intact", "main"], found["settle_chain_verified", "main"]) == (1, 12)
+    assert found["settle_chain_verified_age_seconds", "main"] >= 30 * 3_600  # and it grows: that is what is told
+    assert found["settle_chain_verified_age_seconds", "console"] >= 60 * 3_600
+    assert found.of("settle_chain_intact") == {"main": 1}
+
+
+def test_what_was_never_signed_is_signed_up_to_nothing_and_places_that_are_named_no_more_are_not_waited_for(
+    memory: RecordWriter, ana: User, settings: Settings
+) -> None:
+    assert scrape(ana).of("settle_chain_checkpointed") == {"main": 0, "console": 0}
+    row = StoredCheckpoint.objects.create(name="main", chain="main", serial=1, number=10, line="{}")
+    for place in ("https://dead.example.com/in", "file:/x"):
+        CheckpointDelivery.objects.create(checkpoint=row, sink=place, next_try_at=timezone.now())
+
+    settings.AUDIT_ANCHORS = ("file:/x",)
+    assert scrape(ana)["settle_chain_anchors_waiting"] == 1
+    settings.AUDIT_ANCHORS = ()
+    assert scrape(ana)["settle_chain_anchors_waiting"] == 0
 
 
 def test_what_is_due_is_how_far_the_workers_are_behind(memory: RecordWriter, ana: User, api: Callable[[User], Api]) -> None:
@@ -195,7 +300,8 @@ def test_what_is_due_is_how_far_the_workers_are_behind(memory: RecordWriter, ana
     assert due == {"decisions": 1, "corrections": 0, "batches": 0, "questions": 1, "notices": 0}
 
 
-def test_chains_tell_how_far_they_are_signed_anchored_and_verified(memory: RecordWriter, ana: User) -> None:
+def test_chains_tell_how_far_they_are_signed_anchored_and_verified(memory: RecordWriter, ana: User, settings: Settings) -> None:
+    settings.AUDIT_ANCHORS = ("file:/x",)
     now = timezone.now()
     rows = [
         StoredCheckpoint.objects.create(name="main", chain="main", serial=serial, number=10 * serial, line="{}")

@@ -24,11 +24,13 @@ from pytest_django import Settings
 from actions.times import format_rfc3339, from_datetime
 from console import tasks
 from console.models import Channel, Decision, Event, Incident, Inquiry, Notice, NoticeState, StoredVerdict
-from console.services import notifications
+from console.services import channels, notices
+from console.services.channels import InvalidChannel, Quiet
 from console.services.correct import CorrectionRequest, correct_end
 from console.services.decide import decide
 from console.services.deliver import as_column
-from console.services.notifications import InvalidChannel, Quiet, announce, compose, find, plain_tool, send_due
+from console.services.notices import announce, find
+from console.services.notifications import compose, is_quiet, plain_tool, send_due
 from console.services.policies import save_policy
 from console.services.sealing import reseal_all
 from local.processes import free_port
@@ -51,7 +53,7 @@ SECRET = {"amount": 900, "to": "IBAN-SECRET-77", "subject": "<b>hostile</b>"}
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    notifications.forget_looks()
+    notices.forget_looks()
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def slack(settings: Settings) -> Iterator[WebServer]:
 
 @pytest.fixture
 def channel(amy: User, slack: WebServer) -> Channel:
-    return notifications.add_webhook("ops", f"http://{slack.host}/T0/secret-part", ALL, NEVER, by=amy)
+    return channels.add_webhook("ops", f"http://{slack.host}/T0/secret-part", ALL, NEVER, by=amy)
 
 
 def heard(server: WebServer) -> list[str]:
@@ -96,7 +98,7 @@ def test_a_call_that_moves_money_is_told_once_without_its_arguments(
     pay(records, "billing-8", cls="idempotent")
 
     assert find() == 1
-    notifications.forget_looks()
+    notices.forget_looks()
     assert find() == 0
     assert send_due(channel.pk) == 1
     turn(channel)
@@ -190,7 +192,7 @@ def test_a_proposal_is_told_to_those_who_may_approve_it_but_not_to_who_made_it(
     }
     users = {name: person(name, *roles, email=f"{name}@example.com") for name, roles in people.items()}
     for user in users.values():
-        notifications.set_own_mail(user, ["approval"], NEVER, time_zone="UTC")
+        channels.set_own_mail(user, ["approval"], NEVER, time_zone="UTC")
     a_decision(users["ann"])
 
     assert find() == 1
@@ -207,7 +209,7 @@ def test_a_proposal_is_told_to_those_who_may_approve_it_but_not_to_who_made_it(
 def test_a_broken_glass_is_told_however_old_the_proposal_but_not_to_who_broke_it(memory: RecordWriter, person: Cast) -> None:
     users = {name: person(name, "operator", email=f"{name}@example.com") for name in ("ann", "ben")}
     for user in users.values():
-        notifications.set_own_mail(user, ["break_glass"], NEVER, time_zone="UTC")
+        channels.set_own_mail(user, ["break_glass"], NEVER, time_zone="UTC")
     made = a_decision(users["ann"])
     Decision.objects.filter(pk=made.pk).update(created_at=timezone.now() - timedelta(days=30))
     assert find() == 0
@@ -247,7 +249,7 @@ def test_an_incident_is_told_with_the_address_of_its_page(memory: RecordWriter, 
 
 def test_a_person_hears_only_of_what_they_may_see(memory: RecordWriter, person: Cast) -> None:
     user = person("eve", ("viewer", "main", "refund_order"), email="eve@example.com")
-    notifications.set_own_mail(user, ["money"], NEVER, time_zone="UTC")
+    channels.set_own_mail(user, ["money"], NEVER, time_zone="UTC")
     pay(memory, "a-1")
     pay(memory, "b-1", tool="refund_order")
 
@@ -311,7 +313,7 @@ def test_the_same_event_is_told_once_however_often_it_is_found(memory: RecordWri
 )  # fmt: skip
 def test_quiet_hours_are_the_channels_own_and_reach_over_midnight(channel: Channel, zone: str, utc: str, quiet: bool) -> None:
     channel.quiet_from, channel.quiet_until, channel.time_zone = NIGHT.start, NIGHT.end, zone
-    assert notifications.is_quiet(channel, datetime.fromisoformat(f"2026-01-15T{utc}:00+00:00")) is quiet
+    assert is_quiet(channel, datetime.fromisoformat(f"2026-01-15T{utc}:00+00:00")) is quiet
 
 
 @pytest.mark.parametrize("passes", [True, False])
@@ -319,7 +321,7 @@ def test_what_happens_at_night_is_told_in_the_morning_as_one_message(
     memory: RecordWriter, amy: User, slack: WebServer, passes: bool
 ) -> None:
     quiet = Quiet.parse("22:00", "07:00", urgent_passes=passes)
-    channel = notifications.add_webhook("ops", f"http://{slack.host}/", ALL, quiet, by=amy)
+    channel = channels.add_webhook("ops", f"http://{slack.host}/", ALL, quiet, by=amy)
     Channel.objects.update(next_at=datetime(2026, 1, 1, tzinfo=UTC))
     for number in range(7):
         announce("money", f"main/m-{number}/1", store="main", tool="create_payment")
@@ -398,7 +400,7 @@ def test_one_hanging_channel_holds_up_no_other_and_each_has_a_task_of_its_own(
 ) -> None:
     patient, settings.NOTIFY_WEBHOOK_S = settings.NOTIFY_WEBHOOK_S, 0.3
     slack.answer = lambda asked, conversation: conversation.hang() if asked.target == "/slow" else conversation.answer(200)
-    slow = notifications.add_webhook("slow", f"http://{slack.host}/slow", ALL, NEVER, by=amy)
+    slow = channels.add_webhook("slow", f"http://{slack.host}/slow", ALL, NEVER, by=amy)
     sent: list[int] = []
     monkeypatch.setattr(tasks.notify, "delay", sent.append)
     pay(memory, "a-1")
@@ -424,7 +426,7 @@ def test_who_died_while_sending_is_followed_by_another_and_two_never_send_at_onc
 
 
 def test_beat_finds_and_a_worker_tells(worker: Worker, postgres: RecallWriter, amy: User, slack: WebServer) -> None:
-    notifications.add_webhook("ops", f"http://{slack.host}/T0", ALL, NEVER, by=amy)
+    channels.add_webhook("ops", f"http://{slack.host}/T0", ALL, NEVER, by=amy)
     pay(postgres, "billing-7")
 
     worker(RESOLVER_ALLOWED_HOSTS=slack.host)
@@ -472,7 +474,7 @@ def test_an_address_that_may_not_be_asked_makes_no_channel(
 def test_a_channel_is_told_nothing_when_its_name_leads_elsewhere_later(
     memory: RecordWriter, amy: User, settings: Settings
 ) -> None:
-    channel = notifications.add_webhook("ops", "https://localhost.example.invalid/x", ALL, NEVER, by=amy)
+    channel = channels.add_webhook("ops", "https://localhost.example.invalid/x", ALL, NEVER, by=amy)
     announce("money", "main/m-1/1", store="main", tool="t")
 
     assert send_due(channel.pk) == 0
@@ -548,7 +550,7 @@ def test_mail_is_for_who_has_an_address_and_stops_when_nothing_is_chosen(memory:
 
 def test_nobody_tests_the_mail_of_somebody_else(memory: RecordWriter, person: Cast, ana: User, amy: User) -> None:
     eve = person("eve", "viewer", email="eve@example.com")
-    notifications.set_own_mail(eve, ["money"], NEVER, time_zone="UTC")
+    channels.set_own_mail(eve, ["money"], NEVER, time_zone="UTC")
     pk = Channel.objects.get().pk
 
     assert browser(amy).post(f"/notifications/{pk}/", {"do": "test"}).status_code == 422
@@ -564,7 +566,7 @@ def test_a_mail_server_that_does_not_take_it_is_a_line_and_it_is_sent_again(
     memory: RecordWriter, person: Cast, settings: Settings, trouble: str
 ) -> None:
     eve = person("eve", "viewer", email="eve@example.com")
-    notifications.set_own_mail(eve, ["money"], NEVER, time_zone="UTC")
+    channels.set_own_mail(eve, ["money"], NEVER, time_zone="UTC")
     channel = Channel.objects.get()
     announce("money", "r", store="main", tool="t")
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
@@ -625,13 +627,13 @@ def test_two_webhooks_are_never_called_alike(channel: Channel, amy: User, slack:
 
 def test_mails_have_no_name_and_any_number_of_people_get_them(person: Cast) -> None:
     for name in ("eve", "fay"):
-        notifications.set_own_mail(person(name, "viewer", email=f"{name}@example.com"), ["money"], NEVER, time_zone="UTC")
+        channels.set_own_mail(person(name, "viewer", email=f"{name}@example.com"), ["money"], NEVER, time_zone="UTC")
 
     assert Channel.objects.count() == 2
 
 
 def test_whom_we_told_long_ago_is_forgotten_by_the_sweep_and_what_is_due_is_not(channel: Channel, memory: RecordWriter) -> None:
-    old, young = (timezone.now() - notifications.KEPT - timedelta(days=days) for days in (1, -1))
+    old, young = (timezone.now() - notices.KEPT - timedelta(days=days) for days in (1, -1))
     for state, at in (("sent", old), ("given_up", old), ("sent", young), ("given_up", young), ("due", None)):
         Notice.objects.create(channel=channel, event="money", ref=f"{state} {at}", state=state, done_at=at)
     Notice.objects.update(found_at=old)
@@ -648,7 +650,7 @@ def test_a_correction_that_waits_is_told_to_those_who_may_approve_it_and_not_to_
     both = person("both", "operator", "approver", email="both@example.com")
     cleo = person("cleo", "approver", email="cleo@example.com")
     for user in (both, cleo):
-        notifications.set_own_mail(user, ["approval"], NEVER, time_zone="UTC")
+        channels.set_own_mail(user, ["approval"], NEVER, time_zone="UTC")
     ref = memory.action("m-1", 1, tool="create_payment")
     decide(ref, a_request("done"), by=ana)
     save_policy("create_payment", {"second_person_when": "true"}, seen_version=0, by=amy)

@@ -16,8 +16,10 @@ from actions.records import ActionRef
 from actions.store import steps
 from console import stores
 from console.models import Decision
-from console.services.decide import AnswerKind, DecisionRequest, decide, withdraw
+from console.services.answers import AnswerKind
+from console.services.decide import DecisionRequest, decide
 from console.services.deliver import deliver
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from local.polign import RunningPolign
 from tests.console.conftest import Cast

@@ -34,11 +34,12 @@ from console.services.approvals import (
 )
 from console.services.decide import DecisionRequest, decide
 from console.services.policies import save_policy
+from console.services.run_claims import wake_parked
 from console.services.runs import cancel_run, restart_run, resume_run
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.entries import console_entries
-from tests.console.run_kinds import effects, paying
+from tests.console.run_kinds import TOOLS, effects, paying
 from tests.console.runs import LOOK, PAY, PAY_MUCH, SEND, Call, calls_told, details_of, drive, kinds_of, start
 from tests.recall_writer import RecordWriter
 
@@ -343,6 +344,53 @@ def test_what_was_agreed_to_before_a_cancel_is_asked_anew_once_the_run_goes_on(
     say(new, "approve", ana)
     assert (drive(run).status, len(effects("pay"))) == ("done", 1)
     assert calls_told(run) == {"c0-0": f"pay {effects('pay')[0]['key'][:8]}"}
+
+
+@pytest.mark.parametrize("since", ["cancelled", "another version", "gate gone"])
+def test_a_call_that_was_made_as_a_person_changed_it_is_known_again_however_it_is_agreed_to_since(
+    records: RecordWriter, ana: User, errands: Path, since: str
+) -> None:
+    run, row = asking(ana)
+    say(row, "edit", ana, args={"amount": 10.0, "to": "ACME"})
+    (errands / "vague-pay").touch()
+    assert drive(run).parked == "open_calls"
+    decide(
+        ActionRef("main", run.run_id, 1),
+        DecisionRequest(outcome="done", result="p1", reason=WHY, decision_id="decision-1"),
+        by=ana,
+    )
+    known = run_types.run_types()
+    if since == "cancelled":
+        cancel_run(run.run_id, by=ana, reason=WHY)
+        resume_run(run.run_id, by=ana, reason=WHY)
+    else:
+        changed = (
+            {"version": 2} if since == "another version" else {"tools": (*TOOLS[:2], replace(TOOLS[2], gate=None), *TOOLS[3:])}
+        )
+        known["errand"] = replace(known["errand"], **changed)  # type: ignore[arg-type]
+        Run.objects.update(queued_until=None)
+        assert wake_parked(10) == 1
+
+    drive(run)
+    for new in pending_approvals(by=ana):
+        say(new, "approve", ana)
+
+    assert drive(run).status == "done", run.problem
+    assert [one["amount"] for one in effects("pay")] == [10.0]
+    assert calls_told(run)["c0-0"].endswith("\n\np1")
+    assert '"amount": 10.0' in calls_told(run)["c0-0"]
+
+
+def test_an_edit_that_is_nested_too_deeply_is_refused_and_changes_nothing(memory: RecordWriter, ana: User) -> None:
+    _, row = asking(ana)
+    inner: list[Any] = []
+    for _ in range(700):
+        inner = [inner]
+
+    with pytest.raises(InvalidAnswer, match="nested too deeply"):
+        say(row, "edit", ana, args={"amount": 10.0, "to": inner})
+
+    assert Approval.objects.get().state == "pending"
 
 
 def test_an_approval_lets_nothing_through_in_the_run_that_is_begun_anew(memory: RecordWriter, ana: User) -> None:

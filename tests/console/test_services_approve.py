@@ -19,9 +19,10 @@ from actions.resolvers.verdict import Grade
 from console.models import Decision, Inquiry
 from console.services.answers import Answer, AnswerKind
 from console.services.approve import approve, break_glass, proposal_digest, turn_down
-from console.services.decide import DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
 from console.services.deliver import attempt, claim_due, deliver
 from console.services.policies import policy_of, save_policy
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console import own_resolver as world
 from tests.console.conftest import Cast, MemoryWriter

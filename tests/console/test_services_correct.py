@@ -17,20 +17,13 @@ from django.utils import timezone
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus, Turn
 from console.models import Correction, Decision, Incident, Note
-from console.services import correct as corrections
+from console.services import correction_delivery
 from console.services.approve import approve
-from console.services.correct import (
-    CorrectionAnswer,
-    CorrectionKind,
-    CorrectionRequest,
-    approve_correction,
-    claim_due_corrections,
-    correct_end,
-    deliver_correction,
-    find_correctable,
-    turn_down_correction,
-    withdraw_correction,
-)
+from console.services.correct import CorrectionRequest, correct_end, withdraw_correction
+from console.services.correction_answers import CorrectionAnswer, CorrectionKind
+from console.services.correction_approval import approve_correction, turn_down_correction
+from console.services.correction_delivery import claim_due_corrections, deliver_correction
+from console.services.corrections import find_correctable
 from console.services.decide import decide
 from console.services.incidents import close_incident
 from console.services.notes import add_note
@@ -224,7 +217,7 @@ def test_cut_off_between_store_and_console_it_is_completed_and_written_once(
     ref = decided(records, ana)
     request = a_correction()
     with monkeypatch.context() as patch:
-        patch.setattr(corrections, "open_for_correction", dying)
+        patch.setattr(correction_delivery, "open_for_correction", dying)
         with pytest.raises(KeyboardInterrupt):
             correct_end(ref, request, by=ana)
     assert (Correction.objects.get().state, len(turns_of(ref))) == ("waiting", 2)

@@ -15,9 +15,11 @@ from actions.errors import InvalidDecision
 from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus
 from console.models import Change, Decision, DecisionState, Note
-from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, preview, withdraw
-from console.services.decisions import current_decisions, latest_notes, list_pending
+from console.services.answers import Answer, AnswerKind
+from console.services.decide import DecisionRequest, decide, preview
+from console.services.decisions import current_decisions, latest_notes
 from console.services.deliver import attempt, claim_due, deliver
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.conftest import Cast, MemoryWriter
 from tests.recall_writer import RecordWriter
@@ -630,15 +632,6 @@ def test_many_actions_are_looked_up_in_one_query(memory: RecordWriter, ana: User
         assert len(latest_notes(refs)) == 3
     with django_assert_num_queries(0):
         assert current_decisions([ActionRef("main", "bad\x00", 1)]) == {}
-
-
-def test_pending_decisions_are_listed_for_whoever_may_see_them(memory: RecordWriter, ana: User, dot: User, cyd: User) -> None:
-    for seq, tool in ((1, "send_email"), (2, "open_ticket")):
-        memory.lease(f"agent-{seq}", state="live")
-        decide(memory.action(f"agent-{seq}", seq, tool=tool), a_request(), by=ana)
-    assert [row.tool for row in list_pending(ana)] == ["open_ticket", "send_email"]
-    assert [row.tool for row in list_pending(dot)] == ["open_ticket"]
-    assert list_pending(cyd) == ()
 
 
 def test_every_change_moves_the_change_number(alive: ActionRef, ana: User) -> None:

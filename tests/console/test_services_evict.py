@@ -16,8 +16,9 @@ from actions.records import ActionRef, ActionStatus, Entry, Turn
 from actions.store.memory import MemoryStore
 from console.models import Decision, DecisionState
 from console.services.answers import AnswerKind
-from console.services.decide import DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
 from console.services.evict import EvictionRequest, evict, holder_digest, look
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.conftest import Cast, MemoryWriter
 from tests.recall_writer import RecordWriter

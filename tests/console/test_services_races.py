@@ -17,10 +17,12 @@ from django.db import IntegrityError, connection, transaction
 from actions.queries import get_action
 from actions.records import ActionRef
 from console.models import Decision, DecisionId, Note
+from console.services.answers import Answer, AnswerKind
 from console.services.approve import approve, turn_down
-from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, withdraw
+from console.services.decide import DecisionRequest, decide
 from console.services.deliver import claim_due, deliver
 from console.services.policies import save_policy
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.workers import wait_until_somebody_waits_for_us

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import connection
+from django.db import OperationalError, connection
 from django.http import Http404
 from django.utils import timezone
+from pydantic import AfterValidator, BaseModel
 
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
+from agents.runs import RunTypeRefused
 from agents.steps import Meter
-from console.models import Run, RunEvent
+from console import run_types
+from console.models import Approval, Run, RunEvent
 from console.run_types import UnknownRunType
 from console.services import advancing, run_claims, runs
 from console.services.advancing import advance_run
+from console.services.approvals import expire_approvals
 from console.services.decide import DecisionRequest, decide
 from console.services.run_claims import claim_due_runs, free_the_lost, wake_parked
-from console.services.run_rows import OpenCalls, RunNotPossible
+from console.services.run_rows import OpenCalls, RunNotPossible, add_event
 from console.services.runs import (
     IdempotencyConflict,
     InvalidRunInput,
@@ -38,17 +43,25 @@ from console.services.runs import (
     resume_run,
     start_run,
 )
+from console.services.undoing import undo_run
 from console.stores import get_store
 from tests.console.conftest import Cast
 from tests.console.entries import console_entries
 from tests.console.run_kinds import Died, effects
-from tests.console.runs import BOOK, LOOK, PAY, SEND, details_of, drive, errand, kinds_of, start
+from tests.console.runs import BOOK, LOOK, PAY, PAY_MUCH, SEND, details_of, drive, errand, kinds_of, start
 from tests.console.workers import wait_for
 from tests.recall_writer import RecordWriter
 from tests.store.memory_writer import MemoryWriter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("errands")]
 WHY = "seen in the dashboard"
+
+
+def nested(depth: int) -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
 
 
 def as_if_dead(run: Run, *, ago: timedelta = timedelta(minutes=1)) -> None:
@@ -130,6 +143,7 @@ def test_of_two_starts_with_one_key_at_one_moment_there_is_one_run(memory: Recor
         ("errand", {"turns": [[["send", {"to": "\ud800"}]]]}, "turns.0.0.1.to: holds a NUL or half a character"),
         ("errand", {"turns": [[["send", {"to": "x" * 300_000}]]]}, "the limit is 262,144"),
         ("errand", {"turns": [[["send", {"to": float("nan")}]]]}, "the input is not JSON"),
+        *(("errand", {"turns": [[["send", {"to": nested(depth)}]]]}, "nested too deeply") for depth in (700, 5000)),
     ],
 )
 def test_bad_input_gets_one_clear_line_and_starts_nothing(
@@ -256,6 +270,49 @@ def test_a_type_that_is_gone_fails_the_run_and_says_so(memory: RecordWriter, ana
         get_run(run.run_id, by=User.objects.create(username="eve"))
     with pytest.raises(RunNotPossible, match="no run type"):
         resume_run(run.run_id, by=ana, reason=WHY)
+
+
+def test_a_check_of_a_types_own_that_breaks_is_said_and_starts_nothing(memory: RecordWriter, ana: User) -> None:
+    class Odd(BaseModel):
+        order: Annotated[str, AfterValidator(lambda order: {}[order])]
+
+    known = run_types.run_types()
+    known["errand"] = replace(known["errand"], input=Odd)
+
+    with pytest.raises(InvalidRunInput, match="what run type errand checks about its input broke: KeyError") as refused:
+        start_run("errand", {"order": "A-17"}, by=ana)
+
+    assert "A-17" not in str(refused.value)
+    assert not Run.objects.exists()
+
+
+def test_run_types_that_cannot_be_loaded_let_every_run_wait_and_it_goes_on_once_they_can(
+    memory: RecordWriter, ana: User, settings: Any
+) -> None:
+    run, waiting = start(ana, SEND), drive(start(ana, PAY_MUCH))
+    back = start(ana, PAY)
+    Run.objects.filter(pk=back.pk).update(status="failed", undoing="running")
+    loadable, settings.RUN_TYPES = settings.RUN_TYPES, ("no.such.module",)
+    run_types.forget()
+
+    for _ in range(3):
+        Run.objects.exclude(pk=waiting.pk).update(due_at=timezone.now())
+        assert drive(run).due_at is not None
+        undo_run(back.pk)
+    back.refresh_from_db()
+
+    said = "module no.such.module of RUN_TYPES cannot be loaded (ModuleNotFoundError)"
+    assert (run.status, run.parked, run.problem, run.lost_steps, run.token) == ("running", "", said, 0, "")
+    assert (back.undoing, back.parked, back.token) == ("running", "", "")
+    assert details_of(run, "parked") == [{"problem": said}]
+    with pytest.raises(RunTypeRefused, match="no.such.module"):
+        start_run("errand", errand(SEND), by=ana)
+    assert get_run(waiting.run_id, by=ana).status == "waiting_approval"
+    assert expire_approvals(10) == 0
+    settings.RUN_TYPES = loadable
+    run_types.forget()
+    Run.objects.filter(pk=run.pk).update(due_at=timezone.now())
+    assert (drive(run).status, run.problem, len(effects("send"))) == ("done", "", 1)
 
 
 # --- workers that die ------------------------------------------------------------------------------------------------
@@ -437,6 +494,57 @@ def test_what_is_done_about_a_lost_worker_is_its_types_policy_and_never_a_restar
         assert "a person has to say whether it is resumed or begun anew" in run.problem
         assert len(restart_warnings(run)) == 1
         assert drive(restart_run(run.run_id, by=ana, reason=WHY)).status == "done"
+
+
+def test_runs_that_are_begun_anew_by_themselves_wait_longer_each_time_and_end_as_one_does(
+    memory: RecordWriter, ana: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advancing, "MAX_LOST", 4)
+    run = start(ana, SEND, kind="anew")
+    for pause in (timedelta(0), timedelta(seconds=2), timedelta(seconds=4)):
+        as_if_dead(run)
+        assert free_the_lost(10) == 1
+        earliest = timezone.now() + pause
+        assert drive(run).status == "failed"
+        run = Run.objects.get(restart_of=run)
+        assert run.due_at is not None
+        assert earliest <= run.due_at <= timezone.now() + pause
+        Run.objects.filter(pk=run.pk).update(due_at=timezone.now())
+    as_if_dead(run)
+    assert free_the_lost(10) == 1
+
+    assert drive(run).status == "failed"
+    assert run.problem.startswith("4 runs one after the other lost their worker and were begun anew")
+    assert (Run.objects.count(), effects("send")) == (4, [])
+    as_person = restart_run(run.run_id, by=ana, reason=WHY)
+    as_if_dead(as_person)
+    assert free_the_lost(10) == 1
+    assert drive(as_person).problem.startswith("its type begins anew")
+
+
+def test_a_run_that_no_sweep_can_handle_keeps_none_from_the_others(
+    memory: RecordWriter, ana: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd, dead = start(ana, SEND), start(ana, SEND)
+    for run in (odd, dead):
+        as_if_dead(run)
+    add_event(odd, "resumed", attempt="a")
+    RunEvent.objects.filter(run=odd, kind="resumed").update(detail='{"attempt":')
+    Run.objects.filter(pk=odd.pk).update(lost_steps=1, held_until=timezone.now())
+    unread, silent = drive(start(ana, PAY_MUCH, kind="patient")), drive(start(ana, PAY_MUCH, kind="patient"))
+    Approval.objects.filter(run=unread).update(args="{", expires_at=timezone.now() - timedelta(hours=1))
+    Approval.objects.filter(run=silent).update(expires_at=timezone.now())
+
+    assert (free_the_lost(10), expire_approvals(10)) == (1, 1)
+
+    assert drive(dead).status == "done"
+    assert [one.state for one in Approval.objects.filter(run=silent).order_by("pk")] == ["expired", "pending"]
+    assert [one.state for one in Approval.objects.filter(run=unread)] == ["pending"]
+    said = [record.getMessage() for record in caplog.records if record.name == "console.services.run_claims"]
+    assert len(said) == 2
+    assert odd.run_id in said[0]
+    with pytest.raises(OperationalError), run_claims.whatever_befalls("run-1", "looking"):
+        raise OperationalError("the connection is closed")
 
 
 # --- what people do --------------------------------------------------------------------------------------------------

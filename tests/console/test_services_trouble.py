@@ -14,8 +14,10 @@ from django.db import InternalError, OperationalError
 from actions.records import ActionRef
 from console.models import Decision, DecisionId
 from console.services import deliver as deliveries
-from console.services.decide import AnswerKind, DecisionRequest, decide, withdraw
+from console.services.answers import AnswerKind
+from console.services.decide import DecisionRequest, decide
 from console.services.deliver import claim_due, deliver
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.conftest import MemoryWriter
 from tests.recall_writer import RecordWriter

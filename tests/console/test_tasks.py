@@ -17,18 +17,21 @@ import pytest
 from celery import current_app
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils import timezone
+from kombu import Connection
 from structlog.contextvars import bound_contextvars
 
 from actions.queries import get_action
 from actions.records import ActionRef
 from console import tasks
 from console.celery import app
-from console.models import Batch, Decision, Sweep
-from console.services import batches
+from console.models import Batch, Decision, Sweep, Verification
+from console.services import batches, verification
 from console.services.batches import items_showing
 from console.services.bulk import commit, draft_selected
 from console.services.decide import DecisionRequest, decide
 from console.stores import get_store
+from local import valkey
 from tests.console.workers import SWEEPS, Worker, kill, lease_row_held, wait_for
 from tests.recall_writer import RecallWriter, RecordWriter
 
@@ -236,6 +239,58 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_left_to_the_sweep()
 
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("is left to the sweep") == 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("at_once")
+def test_each_history_is_verified_once_a_day_however_often_it_is_due(records: RecordWriter) -> None:
+    """Beat asks every hour, and again after each of its own restarts."""
+    tasks.verify_all()
+    tasks.verify_all()
+
+    first = {row.name: row for row in Verification.objects.all()}
+    assert set(first) == {"main", "console"}
+    assert Verification.objects.count() == len(first)
+    assert all(row.asked_by == "system beat" and row.is_intact for row in first.values())
+
+    # A day later; and one of them could not be read since, so nothing is known of it.
+    yesterday = timezone.now() - verification.EVERY - timedelta(minutes=1)
+    Verification.objects.update(started_at=yesterday, finished_at=yesterday)
+    away = Verification.objects.create(
+        name="main", asked_by="operator ana", finished_at=timezone.now(), is_known=False, problem="away"
+    )
+    Verification.objects.create(name="console", asked_by="operator ana", finished_at=timezone.now())
+    tasks.verify_all()
+    assert Verification.objects.filter(asked_by="system beat").count() == 2  # not at once again
+    Verification.objects.filter(pk=away.pk).update(started_at=timezone.now() - verification.AGAIN - timedelta(minutes=1))
+    tasks.verify_all()
+
+    assert Verification.objects.filter(name="main", asked_by="system beat").count() == 2
+    assert Verification.objects.filter(name="console", asked_by="system beat").count() == 1
+
+
+def test_beat_keeps_nothing_that_a_kill_could_leave_half_written(tmp_path: Path) -> None:
+    """A real one, with a broker of its own, beside the torn file of an earlier one: it starts, sends, and writes no file."""
+    place = tmp_path / "place"
+    place.mkdir()
+    torn = place / "celerybeat-schedule.dat"
+    torn.touch()
+    (place / "celerybeat-schedule.dir").write_text("'entries', (0, 400)\n")
+    line = [sys.executable, "-m", "celery", "--app", "console.beat", "beat", "--pidfile", ""]
+    with valkey.start() as broker, (tmp_path / "log").open("w") as log:
+        own = {"DJANGO_SETTINGS_MODULE": "console.settings", "PYTHONPATH": str(ROOT), "CELERY_BROKER_URL": broker.url(0)}
+        beat = subprocess.Popen(line, env={**os.environ, **own}, cwd=place, stdout=log, stderr=log)
+        try:
+            with Connection(broker.url(0)) as connection:
+                client = connection.default_channel.client
+                wait_for(lambda: beat.poll() is not None or client.llen("celery") > 0, "a sweep that is sent")
+            assert beat.poll() is None, (tmp_path / "log").read_text()
+        finally:
+            beat.terminate()
+            beat.wait(60)
+
+    assert {file.name for file in place.iterdir()} == {"celerybeat-schedule.dat", "celerybeat-schedule.dir"}
+    assert torn.read_bytes() == b""
 
 
 def test_beat_by_itself_sends_the_same_and_loads_nothing_of_it() -> None:

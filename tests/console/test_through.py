@@ -19,9 +19,9 @@ from actions.store.postgres import PostgresStore
 from console import stores
 from console.models import Decision, DecisionState
 from console.services.answers import AnswerKind
-from console.services.decide import withdraw
 from console.services.deliver import attempt, deliver
 from console.services.through import write_through
+from console.services.withdraw import withdraw
 from console.stores import get_store
 from tests.console.conftest import Api
 from tests.console.test_commands import run

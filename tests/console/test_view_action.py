@@ -266,8 +266,8 @@ def test_it_costs_the_same_however_long_the_story(
     client = browser(ana)
     client.get(path_of(ref))
 
-    # session, user, roles, policies, decision, notes, claim; inquiry, policy, incidents of it, open incidents, runs, whether it is a run's
-    with django_assert_num_queries(13):
+    # session, user, roles, policies, what stands about it, its tool's policy, what stands around; of neither is there anything to read
+    with django_assert_num_queries(7):
         client.get(path_of(ref))
 
 

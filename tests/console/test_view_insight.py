@@ -14,10 +14,11 @@ from actions.records import ActionRef, NewEntry
 from actions.times import SECOND, format_rfc3339, from_datetime, to_datetime
 from console.charts import bars, columns
 from console.models import Batch, BatchItem, Decision, Inquiry, Preferences, StoredVerdict
-from console.services import insight
+from console.services import insight_histories
 from console.services.correct import CorrectionRequest, correct_end
 from console.services.decide import DecisionRequest, decide
-from console.services.insight import Insight, took
+from console.services.insight import Insight
+from console.services.insight_settled import took
 from console.services.retention import find_range, remove
 from console.stores import get_store
 from tests.console.conftest import Cast
@@ -294,8 +295,8 @@ def test_a_history_that_is_too_long_is_cut_and_says_from_when_on_it_counts(
 ) -> None:
     for seq in range(1, 61):
         settled_by("operator", seq, ago=timedelta(minutes=61 - seq))
-    monkeypatch.setattr(insight, "MAX_ENTRIES", 25)
-    monkeypatch.setattr(insight, "BATCH", 10)
+    monkeypatch.setattr(insight_histories, "MAX_ENTRIES", 25)
+    monkeypatch.setattr(insight_histories, "BATCH", 10)
     reads: list[int] = []
     store = get_store("main")
     real = store.list_entries

@@ -292,9 +292,8 @@ def test_it_costs_the_same_with_2_rows_and_with_200(
     for name in ("read_actions", "read_outputs", "get_action", "check", "find_lease", "list_turns", "list_entries"):
         _count_calls(monkeypatch, name, asked)
 
-    # session, user, roles, saved views, policies, claims, looks, decisions, notes, evidence, decisions without a store, proposals, proposed
-    # corrections, hand-overs, open incidents, whether there are runs, approvals
-    with django_assert_num_queries(17):
+    # session, user, roles, what stands around, policies, what stands beside these actions; of neither is there anything to read
+    with django_assert_num_queries(6):
         client.get("/")
 
     assert asked == ["read_actions", "read_outputs"]

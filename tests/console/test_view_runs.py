@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
@@ -158,6 +159,40 @@ def test_a_declaration_that_cannot_work_is_said_and_takes_no_page_away(ana: User
     assert client.get("/").status_code == 200
 
 
+def test_a_module_that_cannot_be_loaded_is_said_and_takes_no_page_away(
+    memory: RecordWriter, ana: User, settings: Settings
+) -> None:
+    run = a_run("run-1", status="failed")
+    asked = an_approval(a_run("run-2", status="waiting_approval"))
+    memory.action("run-1", 1, tool="pay", status="done", args={"order": "A-17"}, result="ok")
+    settings.RUN_TYPES = ("no.such.module",)
+    run_types._known = None
+    client = browser(ana)
+
+    pages = {
+        path: client.get(path)
+        for path in (
+            "/",
+            "/runs/",
+            "/runs/run-1/",
+            "/runs/run-1/undo/",
+            f"/approvals/{asked.approval_id}/",
+            "/agents/main/run-1/",
+            "/tools/",
+        )
+    }
+
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+    for path in ("/runs/", "/runs/run-1/", "/tools/"):
+        assert "module no.such.module of RUN_TYPES cannot be loaded" in text_of(pages[path].content.decode())
+    for gesture in ("resume", "restart"):
+        answer = client.post(f"/runs/run-1/{gesture}/", {"reason": "paid twice"})
+        assert answer.status_code == 409
+        assert "paid twice" in answer.content.decode()
+    run.refresh_from_db()
+    assert run.status == "failed"
+
+
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +287,7 @@ def test_a_run_offers_what_can_be_done_about_it_and_asks_no_reason_for_nothing(
     html = browser(ana).get("/runs/run-1/").content.decode()
 
     assert {one for one in ("cancel", "resume", "restart", "done", "undo") if f"/runs/run-1/{one}/" in html} == offered
-    assert ('name="reason"' in html) is bool(offered)
+    assert ('class="choices"' in html) is bool(offered)  # without them the field for the reason is not shown
 
 
 def test_cancelling_says_why_and_leads_back(ana: User) -> None:
@@ -266,6 +301,19 @@ def test_cancelling_says_why_and_leads_back(ana: User) -> None:
     again = browser(ana).post("/runs/run-1/cancel/", {"reason": "once more"})
     assert again.status_code == 409
     assert "once more" in again.content.decode()
+
+
+def test_a_reason_of_several_lines_is_kept_as_it_was_typed(ana: User) -> None:
+    """A browser sends two characters for each line feed."""
+    run = a_run("run-1")
+    typed = urlencode({"reason": "wrong customer\r\nasked by phone"})
+    browser(ana).post("/runs/run-1/cancel/", typed, content_type="application/x-www-form-urlencoded")
+
+    run.refresh_from_db()
+    assert run.cancel_reason == "wrong customer\nasked by phone"
+    html = browser(ana).get("/runs/run-1/").content.decode()
+    assert "wrong customer\nasked by phone" in html
+    assert "\\r" not in html
 
 
 def test_restarting_shows_the_new_run_and_warns_before(memory: RecordWriter, ana: User) -> None:
@@ -450,7 +498,18 @@ def test_what_would_be_taken_back_is_shown_first_and_begun_once(memory: RecordWr
     again = client.post("/runs/run-1/undo/", form)
     assert again.status_code == 409
     assert "paid twice" in again.content.decode()
+    assert "Take back" not in text_of(again.content.decode().split('id="begin-title"')[1])  # there is nothing that it could begin
     assert "being taken back" in text_of(client.get("/runs/run-1/").content.decode())
+
+
+def test_the_plan_says_why_nobody_can_tell_how_a_call_is_taken_back(memory: RecordWriter, ana: User) -> None:
+    paid(memory)
+    memory.action("run-1", 4, tool="pay_by_cheque", status="done", args={"order": "A-17"}, result="ok")
+
+    said = words_of(browser(ana).get("/runs/run-1/undo/").content.decode())
+
+    assert "It cannot be told how. run type refund has no tool pay_by_cheque any more" in said
+    assert "Take back 2 calls" in said
 
 
 def test_a_plan_that_is_not_the_one_shown_is_not_begun(memory: RecordWriter, ana: User) -> None:

@@ -213,3 +213,17 @@ def test_compose_refuses_to_start_without_a_secret_and_names_it(tmp_path: Path, 
 
     assert read.returncode != 0
     assert missing in read.stderr
+
+
+def test_every_setting_in_the_environment_file_reaches_the_console(compose: dict[str, Any]) -> None:
+    read = set(re.findall(r'\benv\.\w+\(\s*"([A-Z][A-Z0-9_]+)"', (ROOT / "console" / "settings.py").read_text()))
+    single = {"OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_ALLOWED_DOMAINS", "OIDC_NAME"}  # env.single_sign_on
+    kept = {"DEBUG", "DEMO", "OWNER_URL"}  # never in production; for one command alone
+    assert len(read) > 25
+    services = compose["services"]
+
+    for name in ("web", "worker", "beat", "migrate"):
+        handed = set(services[name]["environment"])
+        only_workers = set() if name == "worker" else {"RUN_STORE_URL"}
+        assert (read | single) - kept - only_workers - handed == set(), name
+        assert not handed & (kept | only_workers)

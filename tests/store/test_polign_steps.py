@@ -16,7 +16,8 @@ from actions.queries import get_action
 from actions.records import ActionRef, ActionStatus, NewEntry, Settled, Turn
 from actions.settle import settle
 from actions.store import steps
-from actions.store.polign import WINDOW, PolignStore
+from actions.store.polign import PolignStore
+from actions.store.polign_steps import WINDOW
 from local.polign import RunningPolign
 from tests.http_gateway import LOST, UNANSWERED, Gateway
 from tests.polign_writer import PolignWriter

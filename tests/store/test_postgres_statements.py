@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from os import SEEK_END
@@ -377,18 +378,23 @@ def test_the_newest_turns_of_a_long_history_are_read_without_the_others_once_our
 
     settled = decide(store, ref)
     turns = store.list_turns("talker", limit=20)
+    older = store.list_turns("talker", limit=20, before=LONG // 2)
     store.load_agent("talker")
 
     assert settled.turn_seq == LONG + 1
     assert [turn.seq for turn in turns] == list(range(LONG + 1, LONG - 19, -1))
+    assert [turn.seq for turn in older] == list(range(LONG // 2 - 1, LONG // 2 - 21, -1))
+    assert store.list_turns("talker", limit=1, before=10**30)[0].seq == LONG + 1
     about_turns = [statement for statement in asked if ":turn:" in statement[0]]
-    assert len(about_turns) == 3
+    *about_turns, _ = about_turns  # the look beyond all numbers
+    assert len(about_turns) == 4
     for statement in about_turns:
         plan = plan_of(recall, statement)
         assert f"{recall.table}_settle_turns" in plan, plan
         assert not [scan for scan in scans_of_records(recall, plan) if scan.startswith("Seq Scan")], plan
-    lock, listing, _ = about_turns
-    for statement in (lock, listing):
+    lock, listing, from_the_middle, _ = about_turns
+    for statement in (lock, listing, from_the_middle):
         assert f"{recall.table}_metadata" not in plan_of(recall, statement), statement[0]
+    assert re.search(r'"Index Cond": "(?:[^"\\]|\\.)* < ', plan_of(recall, from_the_middle)), plan_of(recall, from_the_middle)
     for suffix in ("open", "turns"):
         recall.run(f"DROP INDEX {{schema}}.{recall.table}_settle_{suffix}")

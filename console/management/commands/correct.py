@@ -5,16 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandParser
 
 from actions.correct import make_correction
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
-from console.access import Right, has_any_role, may_somewhere
 from console.management.base import Command as Base
-from console.management.base import misused, printable, refuse, store_named, user_named
-from console.services.correct import CorrectionKind, CorrectionRequest, correct_end
+from console.management.base import misused, printable, refuse, require_reader, store_named, user_named
+from console.services.correct import CorrectionRequest, correct_end
+from console.services.correction_answers import CorrectionKind
 
 _GOOD = frozenset({CorrectionKind.WRITTEN, CorrectionKind.REPEATED, CorrectionKind.WAITING, CorrectionKind.PROPOSED})
 
@@ -48,14 +47,7 @@ class Command(Base):
             make_correction(request.outcome, request.reason, actor="operator")
         except InvalidDecision as exc:
             misused(str(exc))
-        # A page says 404 to strangers; who sits at a shell may be told why.
-        if not has_any_role(user):
-            raise PermissionDenied(
-                f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one"
-            )
-        if not may_somewhere(user, Right.READ, store=options["store"]):
-            where = f"store {options['store']}; their roles are limited to others"
-            raise PermissionDenied(f"user {user.get_username()} has no role in {where}")
+        require_reader(user, options["store"])
         answer = correct_end(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user)
         if answer.kind not in _GOOD or answer.correction is None:
             again = f" (correction id {request.correction_id})" if answer.kind is CorrectionKind.UNAVAILABLE else ""

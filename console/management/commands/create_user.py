@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,14 +10,18 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandParser
 from django.db import IntegrityError, transaction
 
+from actions.rules import is_utf8
 from console.management.base import Command as Base
-from console.management.base import is_utf8, misused, refuse
+from console.management.base import misused, refuse, typed_secret
 from console.services import journal
 from console.services.people import added
 
 
 class Command(Base):
-    help = "Create a user. The password is the first line of stdin, so that it stands in no process list. Without a role they see nothing: set_role."
+    help = (
+        "Create a user. The password is the first line of stdin, or asked for on a terminal, so that it stands in no process list. Without a "
+        "role they see nothing: set_role."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")
@@ -48,7 +51,7 @@ class Command(Base):
 
 def _password() -> str:
     try:
-        password = sys.stdin.readline().rstrip("\r\n")
+        password = typed_secret("Password").rstrip("\r\n")
     except UnicodeDecodeError:
         misused("the password on stdin is not UTF-8")
     if not is_utf8(password) or "\x00" in password:

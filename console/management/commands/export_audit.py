@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from actions.times import Instant, parse_rfc3339
 from console.access import Right, may, may_somewhere, visible, visible_chains
 from console.history import HistoryFilter, require_kind
 from console.management.base import Command as Base
-from console.management.base import misused, printable, refuse, store_named, user_named
+from console.management.base import misused, printable, refuse, shell_user, store_named, user_named
 from console.services.exports import begin_export, places_of, write_export
 from console.stores import CONSOLE_CHAIN
 from console.words import ENTRY_OUTCOMES
@@ -55,7 +54,7 @@ class Command(Base):
         path: Path = options["output"]
         if not options["force"] and (there := next((one for one in places_of(path) if os.path.lexists(one)), None)):
             refuse(f"{there} is there already; --force replaces it; nothing was exported")
-        given: dict[str, Any] = {"by": f"shell {getpass.getuser()}"}
+        given: dict[str, Any] = {"by": f"shell {shell_user()}"}
         if options["user"]:
             user = user_named(options["user"])
             if not may_somewhere(user, Right.EXPORT):

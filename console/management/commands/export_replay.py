@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from django.core.management.base import CommandParser
 from actions.records import ActionRef
 from console.access import Right, is_possible, store_of_agent_or_404
 from console.management.base import Command as Base
-from console.management.base import misused, printable, refuse, store_named, user_named
+from console.management.base import misused, printable, refuse, shell_user, store_named, user_named
 from console.services.decide import actor_of
 from console.services.replay import begin_replay, write_file
 from console.tool_rules import read_rules
@@ -35,7 +34,7 @@ class Command(Base):
         store, path = store_named(options["store"]), options["output"]
         if not is_possible(ActionRef(store.name, options["agent"], 1)):
             misused("no agent can be called so")
-        by = f"shell {getpass.getuser()}"
+        by = f"shell {shell_user()}"
         if options["user"]:
             user = user_named(options["user"])
             store_of_agent_or_404(user, store.name, options["agent"], Right.EXPORT)

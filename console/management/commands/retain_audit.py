@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from django.core.management.base import CommandParser
 from actions.rules import has_visible_text
 from actions.times import parse_rfc3339
 from console.management.base import Command as Base
-from console.management.base import misused, printable, refuse, store_named
+from console.management.base import misused, printable, refuse, shell_user, store_named
 from console.services.retention import NotRetained, check_history, export_range, find_range, remove
 from console.stores import CONSOLE_CHAIN, console_chain, open_as_owner
 
@@ -57,7 +56,7 @@ class Command(Base):
             refuse(
                 "OWNER_URL is not set: the address of this database as its owner, who alone may remove entries; nothing was removed"
             )
-        by = f"shell {getpass.getuser()}"
+        by = f"shell {shell_user()}"
         with open_as_owner(name, settings.OWNER_URL) as owner:
             owner.read_head()  # who is not let in leaves no file that would stand in the way of the next attempt
             try:

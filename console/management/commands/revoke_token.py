@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
+from actions.rules import is_utf8
 from console.management.base import Command as Base
-from console.management.base import is_utf8, misused, refuse
+from console.management.base import misused, refuse, typed_secret
 from console.services.tokens import revoke_agent_tokens, revoke_token, revoke_user_tokens
 
 _STDIN = "-"
@@ -55,7 +55,7 @@ def _user(name: str) -> User:
 
 def _from_stdin() -> str:
     try:
-        token = sys.stdin.readline().strip()
+        token = typed_secret("Token").strip()
     except UnicodeDecodeError:
         token = ""
     if not token or not is_utf8(token):

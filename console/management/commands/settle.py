@@ -5,16 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandParser
 
 from actions.errors import InvalidDecision
 from actions.records import ActionRef
-from console.access import Right, has_any_role, may_somewhere
 from console.checks import recent_check
 from console.management.base import Command as Base
-from console.management.base import misused, printable, refuse, store_named, user_named
-from console.services.decide import Answer, AnswerKind, DecisionRequest, decide, end_of_request
+from console.management.base import misused, printable, refuse, require_reader, store_named, user_named
+from console.services.answers import Answer, AnswerKind
+from console.services.decide import DecisionRequest, decide, end_of_request
 
 _GOOD = frozenset({AnswerKind.WRITTEN, AnswerKind.REPEATED, AnswerKind.PROPOSED, AnswerKind.HELD, AnswerKind.WAITING})
 
@@ -52,14 +51,7 @@ class Command(Base):
             end_of_request(request, by=user)
         except InvalidDecision as exc:
             misused(str(exc))
-        # A page says 404 to strangers; who sits at a shell may be told why.
-        if not has_any_role(user):
-            raise PermissionDenied(
-                f"user {user.get_username()} has no role here; set_role {user.get_username()} operator gives one"
-            )
-        if not may_somewhere(user, Right.READ, store=options["store"]):
-            where = f"store {options['store']}; their roles are limited to others"
-            raise PermissionDenied(f"user {user.get_username()} has no role in {where}")
+        require_reader(user, options["store"])
         answer = decide(ActionRef(options["store"], options["agent"], options["seq"]), request, by=user)
         if answer.item is not None:
             for caution in recent_check(store).cautions:

@@ -10,15 +10,15 @@ from django.core.management.base import CommandParser
 from actions.store.checkpoints import Checkpoint
 from console.management.base import Command as Base
 from console.management.base import printable, refuse
-from console.services.anchoring import append_line, deliver_due
+from console.services.anchoring import OutOfStep, append_checkpoint, deliver_due
 from console.services.checkpoints import ChainBroken, sign_all
 
 
 class Command(Base):
     help = (
         "Walk what came into each history since its last checkpoint, sign how far it has come, and send the checkpoints to the places of "
-        "AUDIT_ANCHORS. Prints them, a line each; with --output they are also appended to FILE, which `verify_audit --anchor` and the offline "
-        "check read. A worker's beat does the same every hour."
+        "AUDIT_ANCHORS. Prints them, a line each; with --output they are also appended to FILE, behind those that were signed since its newest: "
+        "`verify_audit --anchor` and the offline check read it. A worker's beat does the same every hour."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,6 +42,8 @@ class Command(Base):
 
 def _append(path: Path, line: str) -> None:
     try:
-        append_line(path, line)
+        append_checkpoint(path, line)
+    except OutOfStep as exc:
+        refuse(f"{path} was not touched: {exc}")
     except OSError as exc:
         refuse(f"{path} cannot be written: {exc.strerror}")
