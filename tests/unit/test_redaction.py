@@ -312,9 +312,9 @@ PREFIXES = [
 def test_a_text_of_almost_secrets_is_got_through(prefix: str) -> None:
     text = prefix * (SIZE // len(prefix))
 
-    assert redact_text(text)
-    for arguments in (Arguments(text=text, value=None), Arguments(text="", value={"body": text})):
-        assert redact_arguments(arguments, frozenset({"iban"}))
+    # The first of them is `redact_text` of the whole text.
+    assert redact_arguments(Arguments(text=text, value=None), frozenset({"iban"})).text
+    assert redact_arguments(Arguments(text="", value={"body": text}), frozenset({"iban"})).value
 
 
 @pytest.mark.parametrize(
