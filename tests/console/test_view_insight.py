@@ -287,7 +287,7 @@ def test_a_page_costs_the_same_with_many_decisions(memory: RecordWriter, ana: Us
         assert client.get("/insight/").context["found"].reviewers[0].decisions == 21
 
 
-PAGE_STATEMENTS = 9
+PAGE_STATEMENTS = 8
 
 
 def test_a_history_that_is_too_long_is_cut_and_says_from_when_on_it_counts(

@@ -274,8 +274,8 @@ def test_the_registry_costs_the_same_with_2_tools_and_with_60(
     client = browser(ana)
     client.get("/tools/")  # the session is written once
 
-    # session, user, roles; own decisions of what ended, all decisions, policies, resolvers; open incidents, whether there are runs
-    with django_assert_num_queries(9):
+    # session, user, roles; own decisions of what ended, all decisions, policies, resolvers; what there is around
+    with django_assert_num_queries(8):
         client.get("/tools/")
 
 
