@@ -28,6 +28,7 @@ from console.services.policies import save_policy
 from console.services.tokens import find_caller
 from console.stores import get_store
 from local.postgres import Postgres
+from local.processes import wait_until
 from tests.console.conftest import PASSWORD, Cast, MemoryWriter
 from tests.recall_writer import RecallWriter, RecordWriter
 from tests.servers import POSTGRES_URL
@@ -510,6 +511,8 @@ def terminal() -> Iterator[Terminal]:
                 more = os.read(process.stderr.fileno(), 1)
                 assert more, asked
                 asked += more
+            # A signal that comes a moment before it waits would be noticed only after it was answered.
+            wait_until(lambda: _state(process.pid) == "S", what="a command that waits", process=process)
             return process, ours
 
         yield start
@@ -603,6 +606,11 @@ def test_a_secret_typed_on_a_terminal_is_asked_for_and_not_shown(command: tuple[
     with contextlib.suppress(OSError):  # nothing stands on it, and nobody is at its other end
         assert b"sesame" not in os.read(ours, 10_000)
     assert b"sesame" not in err
+
+
+def _state(pid: int) -> str:
+    """S: it waits. What stands before it, its name in parentheses, may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_ctrl_c_ends_a_command_without_a_trace(terminal: Terminal) -> None:

@@ -119,8 +119,8 @@ def test_the_lease_is_taken_in_a_statement_of_its_own_before_the_newest_turn_is_
 def test_a_settle_is_four_round_trips_and_one_commit(
     pg: tuple[PostgresStore, RecallWriter], asked: Statements, wire: Wire
 ) -> None:
-    """The look; lease, records and head; what is written; COMMIT. The driver waits after each Sync or Flush; for its last Flush the answer
-    is on its way already."""
+    """The look; lease, records and head; what is written; COMMIT. The driver waits after each Sync or Flush; whether it sends one more after
+    that, for an answer that is on its way already, depends on which comes first."""
     store, recall = pg
     refs = [recall.action("a", seq, args="x" * 9000) for seq in range(1, 9)]
     for ref in refs[:7]:
@@ -130,7 +130,9 @@ def test_a_settle_is_four_round_trips_and_one_commit(
     sent = wire.of(lambda: decide(store, refs[7], an_end(result="y" * 9000)))
 
     assert [text.split()[0] for text, _ in asked].count("BEGIN") == 1
-    assert [kind for kind in sent if kind in ("Sync", "Flush")] == ["Sync", "Flush", "Flush", "Sync", "Flush"]
+    waited = [kind for kind in sent if kind in ("Sync", "Flush")]
+    assert waited[:4] == ["Sync", "Flush", "Flush", "Sync"]
+    assert waited[4:] in ([], ["Flush"])
     assert sent.count("Execute") == len(asked) == 8
     assert "Query" not in sent
 
