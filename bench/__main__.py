@@ -153,7 +153,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         dest="effort",
         action="store_const",
         const="full",
-        help="a million actions, every agent resumed; some twenty minutes",
+        help="a million actions, every agent resumed; some eleven minutes",
     )
     parser.add_argument(
         "--jobs", type=_positive, metavar="N", help="so many at once: settles, on both sides (1), or trials of kill (4)"
