@@ -494,14 +494,19 @@ def terminal() -> Iterator[Terminal]:
         def start(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
             ours, theirs = pty.openpty()
             stack.callback(os.close, ours)
-            process = subprocess.Popen(
-                [sys.executable, "manage.py", *arguments],
-                cwd=ROOT,
-                stdin=theirs,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            # Whoever is started in the background ignores Ctrl-C, and so does all that it starts; on a terminal nobody does.
+            ours_before = signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "manage.py", *arguments],
+                    cwd=ROOT,
+                    stdin=theirs,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            finally:
+                signal.signal(signal.SIGINT, ours_before)
             stack.callback(process.wait)
             stack.callback(process.kill)
             os.close(theirs)
